@@ -1,0 +1,114 @@
+"""What an op promises: the contract that decides what counts as a failure.
+
+Everything here is data.  Functions are named by dotted strings (``"package.module:function"``) and
+resolved when a case runs, so that a contract can be read on a machine without torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+KINDS = ("data", "cos", "sin", "cu_seqlens", "cu_seqlens_padded", "position_ids")
+LAYOUTS = ("plain", "sbhd", "bshd", "thd")
+DTYPES = ("float32", "bfloat16", "float16")
+STRIDES = (
+    "contiguous", "offset", "sliced", "transposed", "strided_last", "expanded", "expanded_heads",
+)  # fmt: skip
+PAD_ROWS = ("as_position_0", "unspecified", "forbidden")
+ARITHMETIC = ("exact", "fp32_once", "promoted")
+
+
+class Unsupported(Exception):
+    """A candidate of this revision has no such capability; not a failure, and never a pass."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """One tensor argument of an op.
+
+    ``shape`` is a row of axis names, e.g. ``"rows heads nope_dim+rope_dim"``: ``rows`` becomes
+    ``seq batch`` (sbhd), ``batch seq`` (bshd) or ``tokens`` (thd, plain); ``positions`` is the
+    length of the table; a digit is itself; ``+`` adds axes.
+
+    ``kind`` says what the values are: ``data`` (random, has a gradient), ``cos`` / ``sin`` (a table
+    ``[positions, rope_dim]``), or packing metadata, which only the thd layout passes.
+    ``strides`` are the memory layouts the contract allows, simplest first.
+    """
+
+    name: str
+    shape: str = ""
+    kind: str = "data"
+    mutable: bool = False
+    strides: tuple[str, ...] = ("contiguous",)
+
+    def __post_init__(self) -> None:
+        _one_of(f"kind of input {self.name!r}", self.kind, KINDS)
+        for variant in self.strides:
+            _one_of(f"strides of input {self.name!r}", variant, STRIDES)
+
+
+@dataclass(frozen=True)
+class Output:
+    """One tensor the op returns, in order; ``alias`` names the input whose memory it must share."""
+
+    name: str
+    alias: str | None = None
+
+
+@dataclass(frozen=True)
+class OpSpec:
+    """The contract of one op.
+
+    ``candidate`` is called with keyword arguments: every input by name, ``arguments`` (parameter
+    name to axis name), the flags, the tile.  ``reference`` takes the same without the tile, plus
+    ``compute_dtype`` (the dtype of every operation; the result is rounded once to the dtype of the
+    inputs) and ``magnitude`` (True: add where the formula subtracts, so that on absolute inputs the
+    result is the sum of the absolute terms).  From one reference the harness takes the expected
+    value, the float64 oracle, the magnitude M and the number of terms of every lane.
+
+    ``axes`` are the integer dimensions with every legal value, simplest first; ``flags`` and
+    ``tiles`` the finite keyword arguments, default first.  ``arithmetic`` is ``exact`` (bit for bit
+    the reference), ``fp32_once`` (fp32 inside, one rounding) or ``promoted`` (each operation in the
+    promoted dtype of tensor and table).  ``bit_equal`` demands the reference's bits on top.
+    ``rounded_sums`` names tensors whose sum is rounded to storage before the last operations.
+    """
+
+    name: str
+    candidate: str
+    reference: str
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...]
+    axes: Mapping[str, Sequence[int]]
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    layouts: tuple[str, ...] = ("plain",)
+    dtypes: tuple[str, ...] = DTYPES
+    table_dtypes: tuple[str, ...] = ("float32", "storage")
+    equal_halves: tuple[bool, ...] = (False, True)
+    flags: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    tiles: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
+    cp_sizes: tuple[int, ...] = (1,)
+    gradients: tuple[str, ...] = ("contiguous", "sliced", "expanded")
+    pad_rows: str = "as_position_0"
+    arithmetic: str = "fp32_once"
+    bit_equal: bool = False
+    rounded_sums: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _one_of(f"arithmetic of op {self.name!r}", self.arithmetic, ARITHMETIC)
+        _one_of(f"pad_rows of op {self.name!r}", self.pad_rows, PAD_ROWS)
+        for layout in self.layouts:
+            _one_of(f"layout of op {self.name!r}", layout, LAYOUTS)
+        for dtype in self.dtypes:
+            _one_of(f"dtype of op {self.name!r}", dtype, DTYPES)
+        for variant in self.gradients:
+            _one_of(f"gradients of op {self.name!r}", variant, STRIDES)
+
+    def input_of_kind(self, kind: str) -> Input | None:
+        """The first input of this kind, or None."""
+        return next((item for item in self.inputs if item.kind == kind), None)
+
+
+def _one_of(what: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise ValueError(f"Expected {what} to be one of {', '.join(allowed)} but got {value!r}.")
