@@ -68,7 +68,8 @@ class OpSpec:
     value, the float64 oracle, the magnitude M and the number of terms of every lane.
 
     ``axes`` are the integer dimensions with every legal value, simplest first; ``flags`` and
-    ``tiles`` the finite keyword arguments, default first.  ``arithmetic`` is ``exact`` (bit for bit
+    ``tiles`` the finite keyword arguments, default first; ``thd_flags`` exist only in the thd layout.
+    ``arithmetic`` is ``exact`` (bit for bit
     the reference), ``fp32_once`` (fp32 inside, one rounding) or ``promoted`` (each operation in the
     promoted dtype of tensor and table).  ``bit_equal`` demands the reference's bits on top.
     ``rounded_sums`` names tensors whose sum is rounded to storage before the last operations.
@@ -86,6 +87,7 @@ class OpSpec:
     table_dtypes: tuple[str, ...] = ("float32", "storage")
     equal_halves: tuple[bool, ...] = (False, True)
     flags: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    thd_flags: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     tiles: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
     cp_sizes: tuple[int, ...] = (1,)
     gradients: tuple[str, ...] = ("contiguous", "sliced", "expanded")
@@ -104,9 +106,13 @@ class OpSpec:
         for variant in self.gradients:
             _one_of(f"gradients of op {self.name!r}", variant, STRIDES)
 
-    def input_of_kind(self, kind: str) -> Input | None:
-        """The first input of this kind, or None."""
-        return next((item for item in self.inputs if item.kind == kind), None)
+    def has(self, kind: str) -> bool:
+        """Whether the op takes an input of this kind."""
+        return any(item.kind == kind for item in self.inputs)
+
+    def flags_of(self, layout: str) -> dict[str, tuple[object, ...]]:
+        """The flags a call in this layout may pass, with their values, default first."""
+        return {**self.flags, **(self.thd_flags if layout == "thd" else {})}
 
 
 def _one_of(what: str, value: str, allowed: Sequence[str]) -> None:

@@ -1,0 +1,133 @@
+"""The ops this repository guards, and how an op name finds its contract."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+from .spec import Input, OpSpec, Output
+
+_TABLE = "positions rope_dim"
+_TABLE_STRIDES = ("contiguous", "sliced")
+_HEADS = (*range(1, 9), 11, 16, 17, 31, 64, 130)
+_ROPE_DIMS = (2, 4, 6, 8, 16, 20, 64, 128)
+_NOPE_DIMS = (0, 1, 2, 5, 8, 16, 33, 128)
+
+OPS: tuple[OpSpec, ...] = (
+    OpSpec(
+        name="fused_mla_rope_inplace",
+        candidate="parity.kernels.inplace:fused_mla_rope_inplace",
+        reference="parity.reference.inplace:fused_mla_rope_inplace",
+        inputs=(
+            Input(
+                "t",
+                "rows heads nope_dim+rope_dim",
+                mutable=True,
+                strides=("contiguous", "offset", "sliced", "transposed"),
+            ),
+            Input("cos", _TABLE, kind="cos", strides=_TABLE_STRIDES),
+            Input("sin", _TABLE, kind="sin", strides=_TABLE_STRIDES),
+            Input("cu_seqlens_q", kind="cu_seqlens"),
+            Input("cu_seqlens_padded", kind="cu_seqlens_padded"),
+            Input("position_ids", kind="position_ids"),
+        ),
+        outputs=(Output("output", alias="t"),),
+        axes={"heads": _HEADS, "nope_dim": _NOPE_DIMS, "rope_dim": _ROPE_DIMS},
+        arguments={"nope_dim": "nope_dim", "emb_dim": "rope_dim"},
+        layouts=("sbhd", "thd"),
+        flags={
+            "inverse": (False, True),
+            "remove_interleaving": (False, True),
+            "rope_first": (False, True),
+        },
+        thd_flags={"whole_pack_table": (False, True)},
+        tiles={"tile": (None, 1, 4, 16)},
+        cp_sizes=(1, 2, 4),
+        gradients=("contiguous", "sliced", "transposed", "expanded", "expanded_heads"),
+        bit_equal=True,
+    ),
+    OpSpec(
+        name="fused_mla_rope_concat",
+        candidate="parity.kernels.concat:fused_mla_rope_concat",
+        reference="parity.reference.concat:fused_mla_rope_concat",
+        inputs=(
+            Input(
+                "nope",
+                "rows heads nope_dim",
+                strides=("contiguous", "sliced", "transposed", "strided_last", "expanded_heads"),
+            ),
+            Input(
+                "rope",
+                "rows heads rope_dim",
+                strides=("contiguous", "sliced", "transposed", "strided_last", "expanded_heads"),
+            ),
+            Input("cos", _TABLE, kind="cos", strides=_TABLE_STRIDES),
+            Input("sin", _TABLE, kind="sin", strides=_TABLE_STRIDES),
+            Input("cu_seqlens", kind="cu_seqlens"),
+            Input("cu_seqlens_padded", kind="cu_seqlens_padded"),
+            Input("position_ids", kind="position_ids"),
+        ),
+        outputs=(Output("output"),),
+        axes={"heads": _HEADS, "nope_dim": _NOPE_DIMS, "rope_dim": _ROPE_DIMS},
+        layouts=("sbhd", "thd"),
+        flags={"inverse": (False, True), "remove_interleaving": (False, True)},
+        thd_flags={"whole_pack_table": (False, True)},
+        tiles={"tile": (None, 1, 4, 16)},
+        cp_sizes=(1, 2, 4),
+        gradients=("contiguous", "sliced", "transposed", "expanded", "expanded_heads"),
+        bit_equal=True,
+    ),
+)
+
+_NAMED = {"parity": "parity.catalog:OPS", "megatron": "parity.adapters.megatron:OPS"}
+
+
+def configured(folder: Path) -> str | None:
+    """The ``ops`` entry of ``[tool.parity]`` in the pyproject.toml of a folder, if there is one."""
+    file = folder / "pyproject.toml"
+    if not file.is_file():
+        return None
+    try:
+        section = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {}).get("parity", {})
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"Expected TOML in {file} but got {error}; mend the file.") from error
+    ops = section.get("ops")
+    if ops is not None and not isinstance(ops, str):
+        raise ValueError(
+            f'Expected [tool.parity] ops = "package.module:OPS" in {file} but got {ops!r}.'
+        )
+    return ops
+
+
+def resolve(ops: str | None = None) -> dict[str, OpSpec]:
+    """The contracts named by ``ops``, by op name.
+
+    ``ops`` is ``"package.module:OPS"``, ``"megatron"``, ``"parity"`` (this catalog) or None: the
+    ``[tool.parity] ops`` of the current folder, else this catalog.  Raises ValueError, in one
+    sentence, for a name that leads to no contracts.
+    """
+    name = ops or configured(Path.cwd()) or "parity"
+    module, _, attribute = _NAMED.get(name, name).partition(":")
+    if not attribute:
+        raise ValueError(
+            f'Expected ops as "package.module:OPS", "megatron" or "parity" but got {name!r}.'
+        )
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(
+            f"Expected a tuple of OpSpec at {name!r} but got {type(error).__name__}: {error}; "
+            "check the spelling and that its folder is on PYTHONPATH."
+        ) from error
+    if not isinstance(found, tuple) or not all(isinstance(item, OpSpec) for item in found):
+        raise ValueError(f"Expected a tuple of OpSpec at {name!r} but got {type(found).__name__}.")
+    return {spec.name: spec for spec in found}
+
+
+def find(name: str, ops: str | None = None) -> OpSpec:
+    """The contract of one op; raises ValueError naming the ops that exist."""
+    specs = resolve(ops)
+    if name not in specs:
+        raise ValueError(f"Expected an op among {', '.join(specs)} but got {name!r}.")
+    return specs[name]
