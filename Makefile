@@ -1,0 +1,55 @@
+# Every target sets up .venv by itself and is quick on a second run.
+PYTHON ?= python3
+BASE ?= 0.13.1
+HEAD ?= 0.14.0
+ARGS ?=
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+READY := .venv/.ready
+MEGATRON := .parity/megatron
+
+.PHONY: help gate test lint clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make gate    compare the kernels of two megatron-core releases (BASE=$(BASE) HEAD=$(HEAD))"
+	@echo "make test    run the tests on four workers (ARGS='-k concat' adds options of pytest)"
+	@echo "make lint    ruff and mypy"
+	@echo "make clean   remove .venv, .parity and caches"
+
+gate: $(READY) $(MEGATRON)/$(BASE) $(MEGATRON)/$(HEAD)
+	@$(BIN)/parity gate --ops megatron --base-root $(MEGATRON)/$(BASE) --head-root $(MEGATRON)/$(HEAD) $(ARGS)
+
+test: $(READY)
+	@$(BIN)/python -m pytest -n 4 $(ARGS)
+
+lint: $(READY)
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+
+clean:
+	rm -rf .venv .parity .hypothesis .mypy_cache .pytest_cache .ruff_cache build *.egg-info
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo 'Expected Python 3.11 or newer but got none from "$(PYTHON)"; name one with `make PYTHON=python3.11`.' >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' || { \
+	  echo 'Expected the modules venv and ensurepip but "$(PYTHON)" lacks them; install python3-venv with the package manager of the system, or name another Python with `make PYTHON=python3.11`.' >&2; exit 1; }
+	@echo "Setting up .venv (the first run takes some minutes)"
+	@$(PIP) --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
+	@$(PIP) install -q -c constraints.txt setuptools
+	@$(PIP) install -q -c constraints.txt --no-build-isolation -e '.[dev]'
+	@touch $@
+
+# The wheels for CPython 3.11 serve every Python: only their Triton and Python sources are run.
+# Installing them instead would bring a second torch and an old numpy.
+$(MEGATRON)/%: | $(READY)
+	@echo "Fetching megatron-core $*"
+	@mkdir -p $(MEGATRON)
+	@$(PIP) download -q --no-deps --only-binary=:all: --python-version 3.11 -d .parity/wheels megatron-core==$* || { \
+	  echo 'Expected a release of megatron-core but pip found no "$*"; name others with `make gate BASE=0.13.1 HEAD=0.14.0`.' >&2; exit 1; }
+	@rm -rf $@.part
+	@$(BIN)/python -m zipfile -e .parity/wheels/megatron_core-$*-*.whl $@.part
+	@mv $@.part $@
