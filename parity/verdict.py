@@ -1,0 +1,268 @@
+"""Verdicts: what a pair of records says about a change, and the exit code that follows.
+
+Failures are compared by signature, never by counting passes: a failure that base shows as well is
+not the fault of the change, and one that merely looks like it is not excused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum, StrEnum
+
+from .record import Finding, Record
+
+
+class Exit(IntEnum):
+    """Exit codes of ``parity``."""
+
+    OK = 0
+    REGRESSION = 1
+    INTERRUPTED = 2
+    FAULT = 3
+    USAGE = 4
+    NOTHING_COMPARED = 5
+    INCONCLUSIVE = 10
+
+
+class Verdict(StrEnum):
+    """What base and head say together about one case, or about one failure of it."""
+
+    IDENTICAL = "IDENTICAL"
+    GENERATED_CODE_IDENTICAL = "GENERATED_CODE_IDENTICAL"
+    CHANGED_WITHIN_BOUND = "CHANGED_WITHIN_BOUND"
+    DRIFT = "DRIFT"
+    REGRESSION = "REGRESSION"
+    PRE_EXISTING = "PRE_EXISTING"
+    PRE_EXISTING_CHANGED = "PRE_EXISTING_CHANGED"
+    NEW_TEST_BASE_CAUSE = "NEW_TEST_BASE_CAUSE"
+    NEW_CAPABILITY = "NEW_CAPABILITY"
+    LOST_CAPABILITY = "LOST_CAPABILITY"
+    FIXED = "FIXED"
+    NONDETERMINISTIC = "NONDETERMINISTIC"
+    HAZARD = "HAZARD"
+    TIERS_DISAGREE = "TIERS_DISAGREE"
+    UNSUPPORTED = "UNSUPPORTED"
+    INFRASTRUCTURE = "INFRASTRUCTURE"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    NOT_RUN = "NOT_RUN"
+
+
+EXIT_CODES: dict[Verdict, Exit] = {
+    Verdict.IDENTICAL: Exit.OK,
+    Verdict.GENERATED_CODE_IDENTICAL: Exit.OK,
+    Verdict.CHANGED_WITHIN_BOUND: Exit.OK,
+    Verdict.DRIFT: Exit.REGRESSION,
+    Verdict.REGRESSION: Exit.REGRESSION,
+    Verdict.PRE_EXISTING: Exit.OK,
+    Verdict.PRE_EXISTING_CHANGED: Exit.OK,
+    Verdict.NEW_TEST_BASE_CAUSE: Exit.OK,
+    Verdict.NEW_CAPABILITY: Exit.OK,
+    Verdict.LOST_CAPABILITY: Exit.REGRESSION,
+    Verdict.FIXED: Exit.OK,
+    Verdict.NONDETERMINISTIC: Exit.INCONCLUSIVE,
+    Verdict.HAZARD: Exit.OK,
+    Verdict.TIERS_DISAGREE: Exit.INCONCLUSIVE,
+    Verdict.UNSUPPORTED: Exit.OK,
+    Verdict.INFRASTRUCTURE: Exit.INCONCLUSIVE,
+    Verdict.INCONCLUSIVE: Exit.INCONCLUSIVE,
+    Verdict.NOT_RUN: Exit.INCONCLUSIVE,
+}
+
+# Families of failures one arm shows: (op, family) to the ids of its cases.
+Families = Mapping[tuple[str, str], Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One verdict on one case; a case with several failures has several.
+
+    ``evidence`` is the id of another case that shows why a failure is not the change's, and
+    ``headroom`` the share of the bound used in base and in head, by tensor.
+    """
+
+    verdict: Verdict
+    op: str
+    case_id: str
+    signature: str = ""
+    family: str = ""
+    sentence: str = ""
+    evidence: str = ""
+    headroom: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+
+def exit_code(verdicts: Iterable[Verdict]) -> Exit:
+    """The exit code of a comparison: a regression outranks every doubt, a doubt every pass."""
+    found = set(verdicts)
+    if found <= {Verdict.UNSUPPORTED}:
+        return Exit.NOTHING_COMPARED
+    codes = {EXIT_CODES[verdict] for verdict in found}
+    return next(code for code in (Exit.REGRESSION, Exit.INCONCLUSIVE, Exit.OK) if code in codes)
+
+
+def judge(
+    ops: Mapping[str, str], base: Mapping[str, Record], head: Mapping[str, Record]
+) -> list[Judgement]:
+    """The verdicts on every planned case; ``ops`` maps case id to op, the arms id to record."""
+    seen_base, seen_head = families(base.values()), families(head.values())
+    return [
+        judgement
+        for case_id, op in ops.items()
+        for judgement in classify(
+            op, case_id, base.get(case_id), head.get(case_id), seen_base, seen_head
+        )
+    ]
+
+
+def families(records: Iterable[Record]) -> dict[tuple[str, str], list[str]]:
+    """Which families of failures an arm shows, and in which cases."""
+    seen: dict[tuple[str, str], list[str]] = {}
+    for record in records:
+        for family in {finding.family for finding in findings_of(record)}:
+            seen.setdefault((record.op, family), []).append(record.case_id)
+    return seen
+
+
+def findings_of(record: Record) -> tuple[Finding, ...]:
+    """The findings of a record; a lost process or a passed deadline counts as one.
+
+    The signal is the size of the failure and not its kind: corrupted memory ends a process in
+    more than one way.
+    """
+    if record.status == "crashed":
+        sentence = f"The process that ran this case was lost: {record.reason}."
+        return (Finding("runs", "process", "crashed", band=record.reason, sentence=sentence),)
+    if record.status == "timeout":
+        sentence = f"This case did not end in time: {record.reason}."
+        return (Finding("runs", "process", "timeout", sentence=sentence),)
+    return record.findings
+
+
+def classify(
+    op: str,
+    case_id: str,
+    base: Record | None,
+    head: Record | None,
+    seen_base: Families,
+    seen_head: Families,
+) -> list[Judgement]:
+    """The verdicts on one case: one for a case without failures, else one for each failure."""
+    if base is None or head is None:
+        missing = " and ".join(
+            arm for arm, record in (("base", base), ("head", head)) if record is None
+        )
+        sentence = f"This case has no record in {missing}."
+        return [Judgement(Verdict.NOT_RUN, op, case_id, sentence=sentence)]
+    blank = Judgement(Verdict.IDENTICAL, op, case_id)
+    for record in (base, head):
+        if record.status == "infrastructure":
+            return [_because(blank, Verdict.INFRASTRUCTURE, record.reason)]
+    if base.inputs and head.inputs and base.inputs != head.inputs:
+        sentence = "The two arms were given different inputs, so their results cannot be compared."
+        return [_because(blank, Verdict.INCONCLUSIVE, sentence)]
+    if "unsupported" in (base.status, head.status):
+        return _capability(blank, base, head, seen_base)
+    if findings_of(base) or findings_of(head):
+        return _failures(blank, base, head, seen_base, seen_head)
+    return [_values(blank, base, head)]
+
+
+def _because(blank: Judgement, verdict: Verdict, reason: str) -> Judgement:
+    """A verdict on a case as a whole; cases with one reason belong together."""
+    return replace(blank, verdict=verdict, family=reason, sentence=reason)
+
+
+def _values(blank: Judgement, base: Record, head: Record) -> Judgement:
+    if not base.digests and not head.digests:
+        return _because(blank, Verdict.INCONCLUSIVE, "Neither arm recorded an output to compare.")
+    if base.digests == head.digests:
+        return blank
+    tensors = sorted(set(base.headroom) & set(head.headroom))
+    headroom = {name: (base.headroom[name], head.headroom[name]) for name in tensors}
+    sentence = "The bits of base and head differ, and both keep the bound."
+    return replace(
+        blank, verdict=Verdict.CHANGED_WITHIN_BOUND, headroom=headroom, sentence=sentence
+    )
+
+
+def _capability(
+    blank: Judgement, base: Record, head: Record, seen_base: Families
+) -> list[Judgement]:
+    if head.status == "unsupported":
+        lost = base.status != "unsupported"
+        verdict = Verdict.LOST_CAPABILITY if lost else Verdict.UNSUPPORTED
+        return [_because(blank, verdict, head.reason)]
+    failures = _by_signature(head)
+    if not failures:
+        return [_because(blank, Verdict.NEW_CAPABILITY, base.reason)]
+    return [_new_failure(blank, finding, seen_base) for finding in failures.values()]
+
+
+def _new_failure(blank: Judgement, finding: Finding, seen_base: Families) -> Judgement:
+    evidence = _elsewhere(blank, finding, seen_base)
+    if evidence:
+        verdict = Verdict.NEW_TEST_BASE_CAUSE
+        return _found(blank, verdict, finding, finding.sentence, evidence)
+    sentence = f"New in head and wrong: {finding.sentence}"
+    return _found(blank, Verdict.REGRESSION, finding, sentence)
+
+
+def _failures(
+    blank: Judgement, base: Record, head: Record, seen_base: Families, seen_head: Families
+) -> list[Judgement]:
+    in_base, in_head = _by_signature(base), _by_signature(head)
+    known = {finding.family for finding in in_base.values()}
+    known &= {finding.family for finding in in_head.values()}
+    judgements = []
+    for signature, finding in (in_base | in_head).items():
+        if signature in in_base and signature in in_head:
+            judgement = _found(blank, Verdict.PRE_EXISTING, finding, finding.sentence)
+        elif finding.family in known:
+            where = "head" if signature in in_head else "base"
+            sentence = f"Fails in both, but not alike; in {where}: {finding.sentence}"
+            judgement = _found(blank, Verdict.PRE_EXISTING_CHANGED, finding, sentence)
+        elif signature in in_head:
+            judgement = _one_sided(blank, Verdict.REGRESSION, finding, base, seen_base)
+        else:
+            judgement = _one_sided(blank, Verdict.FIXED, finding, head, seen_head)
+        judgements.append(judgement)
+    return judgements
+
+
+def _one_sided(
+    blank: Judgement, verdict: Verdict, finding: Finding, other: Record, seen: Families
+) -> Judgement:
+    """A failure of one arm only; excused if the other arm got stuck before it could show it."""
+    evidence = _elsewhere(blank, finding, seen) if _hides(other, finding) else ""
+    if evidence:
+        return _found(blank, Verdict.PRE_EXISTING, finding, finding.sentence, evidence)
+    return _found(blank, verdict, finding, finding.sentence)
+
+
+def _hides(record: Record, finding: Finding) -> bool:
+    """Whether this arm raised (or was lost) before the check behind ``finding`` had its turn."""
+    raised = any(item.check == "runs" for item in findings_of(record))
+    return raised and finding.check not in record.checks
+
+
+def _elsewhere(blank: Judgement, finding: Finding, seen: Families) -> str:
+    """Another case of the op in which the arm shows this family, or an empty string."""
+    others = (case for case in seen.get((blank.op, finding.family), ()) if case != blank.case_id)
+    return next(others, "")
+
+
+def _found(
+    blank: Judgement, verdict: Verdict, finding: Finding, sentence: str, evidence: str = ""
+) -> Judgement:
+    return replace(
+        blank,
+        verdict=verdict,
+        signature=finding.signature,
+        family=finding.family,
+        sentence=sentence,
+        evidence=evidence,
+    )
+
+
+def _by_signature(record: Record) -> dict[str, Finding]:
+    return {finding.signature: finding for finding in findings_of(record)}
