@@ -33,23 +33,26 @@ clean:
 	rm -rf .venv .parity .hypothesis .mypy_cache .pytest_cache .ruff_cache build *.egg-info
 
 $(READY): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo 'Expected Python 3.11 or newer but got none from "$(PYTHON)"; name one with `make PYTHON=python3.11`.' >&2; exit 1; }
-	@$(PYTHON) -c 'import ensurepip, venv' || { \
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo 'Expected the modules venv and ensurepip but "$(PYTHON)" lacks them; install python3-venv with the package manager of the system, or name another Python with `make PYTHON=python3.11`.' >&2; exit 1; }
 	@echo "Setting up .venv (the first run takes some minutes)"
 	@$(PIP) --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
-	@$(PIP) install -q -c constraints.txt setuptools
-	@$(PIP) install -q -c constraints.txt --no-build-isolation -e '.[dev]'
+	@$(PIP) install -qq -c constraints.txt setuptools
+	@$(PIP) install -qq -c constraints.txt --no-build-isolation -e '.[dev]'
 	@touch $@
 
-# The wheels for CPython 3.11 serve every Python: only their Triton and Python sources are run.
-# Installing them instead would bring a second torch and an old numpy.
+# Only Python and Triton sources of these wheels are run, so the one for CPython 3.11 (newer releases:
+# 3.12) serves every Python; installing it would bring a second torch and an old numpy.
+FETCH := $(PIP) download --no-deps --only-binary=:all: -d .parity/wheels
+
 $(MEGATRON)/%: | $(READY)
 	@echo "Fetching megatron-core $*"
 	@mkdir -p $(MEGATRON)
-	@$(PIP) download -q --no-deps --only-binary=:all: --python-version 3.11 -d .parity/wheels megatron-core==$* || { \
-	  echo 'Expected a release of megatron-core but pip found no "$*"; name others with `make gate BASE=0.13.1 HEAD=0.14.0`.' >&2; exit 1; }
+	@$(FETCH) --python-version 3.11 megatron-core==$* >/dev/null 2>&1 || \
+	 $(FETCH) --python-version 3.12 megatron-core==$* >/dev/null 2>&1 || { \
+	  echo 'Expected pip to fetch a wheel of megatron-core $* for this platform but it failed; see why with `$(FETCH) --python-version 3.12 megatron-core==$*`.' >&2; exit 1; }
 	@rm -rf $@.part
 	@$(BIN)/python -m zipfile -e .parity/wheels/megatron_core-$*-*.whl $@.part
 	@mv $@.part $@
