@@ -41,7 +41,9 @@ class Finding:
     @property
     def family(self) -> str:
         """The signature without size and place: the same failure may move and grow."""
-        return " | ".join(part for part in (self.check, self.tensor, self.error, self.frame) if part)
+        return " | ".join(
+            part for part in (self.check, self.tensor, self.error, self.frame) if part
+        )
 
 
 @dataclass(frozen=True)

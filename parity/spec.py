@@ -16,7 +16,7 @@ STRIDES = (
     "contiguous", "offset", "sliced", "transposed", "strided_last", "expanded", "expanded_heads",
 )  # fmt: skip
 PAD_ROWS = ("as_position_0", "unspecified", "forbidden")
-ARITHMETIC = ("exact", "fp32_once", "promoted")
+ARITHMETIC = ("fp32_once", "promoted")
 
 
 class Unsupported(Exception):
@@ -68,10 +68,10 @@ class OpSpec:
     value, the float64 oracle, the magnitude M and the number of terms of every lane.
 
     ``axes`` are the integer dimensions with every legal value, simplest first; ``flags`` and
-    ``tiles`` the finite keyword arguments, default first; ``thd_flags`` exist only in the thd layout.
-    ``arithmetic`` is ``exact`` (bit for bit
-    the reference), ``fp32_once`` (fp32 inside, one rounding) or ``promoted`` (each operation in the
-    promoted dtype of tensor and table).  ``bit_equal`` demands the reference's bits on top.
+    ``tiles`` the finite keyword arguments, default first; ``thd_flags`` exist in thd only.
+
+    ``arithmetic`` is ``fp32_once`` (fp32 inside, one rounding) or ``promoted`` (each operation in
+    the promoted dtype of tensor and table).  ``bit_equal`` demands the reference's bits on top.
     ``rounded_sums`` names tensors whose sum is rounded to storage before the last operations.
     """
 

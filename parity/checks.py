@@ -1,0 +1,270 @@
+"""The properties a candidate must have, each a function from what was seen to findings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+from .bounds import limit, must_keep_bits, ulp
+from .comparators import Mismatch, non_finite, same_bits, structure, used_share, within
+from .effects import is_poison
+from .observe import Observation, describe_error
+from .oracle import Expectation
+from .record import Finding
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a check looks at.  ``specified`` marks the rows whose content the contract defines."""
+
+    seen: Observation
+    expected: Expectation
+    specified: torch.Tensor | None
+
+    def comparable(self) -> Iterator[str]:
+        """Tensors that exist on both sides with one structure: all the others have a finding."""
+        for name, wanted in self.expected.reference.items():
+            actual = self.seen.results.get(name)
+            if actual is not None and not structure(actual=actual, expected=wanted, strides=False):
+                yield name
+
+    def rows(self, tensor: torch.Tensor) -> torch.Tensor:
+        """``tensor`` with the rows that the contract leaves open set to zero."""
+        if self.specified is None:
+            return tensor
+        keep = self.specified.view(-1, *[1] * (tensor.dim() - 1))
+        return torch.where(keep, tensor, torch.zeros_like(tensor))
+
+
+def runs(evidence: Evidence) -> Iterator[Finding]:
+    """The candidate raises nothing on legal input."""
+    if evidence.seen.error is not None:
+        error, frame = describe_error(evidence.seen.error)
+        phase = evidence.seen.phase
+        shown = f"{type(evidence.seen.error).__name__} in {frame}: {evidence.seen.error}"
+        yield Finding(
+            "runs",
+            phase,
+            error,
+            frame=frame,
+            sentence=f"Expected {phase} to run on legal input but it raised {shown.strip(': ')}.",
+        )
+
+
+def returns_structure(evidence: Evidence) -> Iterator[Finding]:
+    """Every output and gradient exists, with the reference's shape, dtype, device and strides."""
+    for name, wanted in evidence.expected.reference.items():
+        actual = evidence.seen.results.get(name)
+        if actual is None:
+            if evidence.seen.error is None:
+                yield Finding(
+                    "structure", name, "missing", sentence=f"Expected {name} but got none."
+                )
+            continue
+        returned = evidence.seen.returned.get(name)
+        mismatch = structure(
+            actual=actual if returned is None else returned,
+            expected=wanted,
+            strides=returned is not None and _alias(evidence, name) is None,
+        )
+        if mismatch:
+            yield Finding(
+                "structure", name, mismatch.error, sentence=f"{name} {mismatch.sentence}."
+            )
+
+
+def _alias(evidence: Evidence, name: str) -> str | None:
+    outputs = evidence.seen.inputs.spec.outputs
+    return next((item.alias for item in outputs if item.name == name), None)
+
+
+def aliases_as_promised(evidence: Evidence) -> Iterator[Finding]:
+    """An output shares memory with the input the contract names, and with no other input."""
+    storages = {
+        name: item.buffer.untyped_storage().data_ptr()
+        for name, item in evidence.seen.inputs.tensors.items()
+    }
+    for name, tensor in evidence.seen.returned.items():
+        alias = _alias(evidence, name)
+        shared = [i for i, at in storages.items() if at == tensor.untyped_storage().data_ptr()]
+        if tensor.numel() and shared != ([alias] if alias else []):
+            yield Finding(
+                "aliasing",
+                name,
+                f"shares {', '.join(shared) or 'nothing'}",
+                sentence=f"Expected {name} to share memory with {alias or 'no input'} "
+                f"but it shares with {', '.join(shared) or 'none'}.",
+            )
+
+
+def writes_everything(evidence: Evidence) -> Iterator[Finding]:
+    """No element of an output or gradient still holds the poison of its allocation."""
+    for name in evidence.comparable():
+        left = evidence.rows(is_poison(evidence.seen.results[name]))
+        if bool(left.any()):
+            place = tuple(int(i) for i in left.nonzero()[0])
+            yield Finding(
+                "written",
+                name,
+                "never written",
+                locus=_locus(evidence, name, left),
+                sentence=f"Expected every element of {name} to be written but "
+                f"{name}{list(place)} and {int(left.sum()) - 1} others never were.",
+            )
+
+
+def agrees_with_oracle(evidence: Evidence) -> Iterator[Finding]:
+    """Every element within its derived bound of the float64 oracle; copies keep their bits."""
+    for name in evidence.comparable():
+        actual = evidence.rows(evidence.seen.results[name])
+        oracle = evidence.rows(evidence.expected.oracle[name])
+        if mismatch := non_finite(actual=actual, expected=oracle):
+            yield _value_finding(evidence, "values", name, mismatch)
+            continue
+        exact = must_keep_bits(actual.dtype, oracle=oracle, terms=evidence.expected.terms[name])
+        mismatch = within(actual=actual, expected=oracle, limit=_limit(evidence, name))
+        mismatch = mismatch or same_bits(
+            actual=actual, expected=oracle.to(actual.dtype), where=exact, signed_zero=exact
+        )
+        if mismatch:
+            yield _value_finding(evidence, "values", name, mismatch)
+
+
+def headroom(evidence: Evidence) -> dict[str, float]:
+    """The largest share of its bound that each tensor uses; infinite where it is NaN."""
+    largest = {}
+    for name in evidence.comparable():
+        share = used_share(
+            actual=evidence.rows(evidence.seen.results[name]),
+            expected=evidence.rows(evidence.expected.oracle[name]),
+            limit=_limit(evidence, name),
+        )
+        largest[name] = float(share.nan_to_num(nan=torch.inf).max()) if share.numel() else 0.0
+    return largest
+
+
+def _limit(evidence: Evidence, name: str) -> torch.Tensor:
+    inputs = evidence.seen.inputs
+    tables = [inputs.tensors[i.name].tensor.dtype for i in inputs.spec.inputs if i.kind == "cos"]
+    dtype = evidence.seen.results[name].dtype
+    return limit(
+        inputs.spec,
+        name,
+        dtype,
+        tables[0] if tables else dtype,
+        oracle=evidence.expected.oracle[name],
+        magnitude=evidence.expected.magnitude[name],
+        terms=evidence.expected.terms[name],
+    )
+
+
+def equals_reference(evidence: Evidence) -> Iterator[Finding]:
+    """The reference's bits, where the contract promises them."""
+    if not evidence.seen.inputs.spec.bit_equal:
+        return
+    for name in evidence.comparable():
+        mismatch = same_bits(
+            actual=evidence.rows(evidence.seen.results[name]),
+            expected=evidence.rows(evidence.expected.reference[name]),
+        )
+        if mismatch:
+            yield _value_finding(evidence, "reference_bits", name, mismatch)
+
+
+def keeps_inputs(evidence: Evidence) -> Iterator[Finding]:
+    """No input changes, unless the contract says that the op may write it."""
+    inputs = evidence.seen.inputs
+    mutable = {item.name for item in inputs.spec.inputs if item.mutable}
+    for name, item in inputs.tensors.items():
+        inside, _ = item.changed()
+        if len(inside) and name not in mutable:
+            yield _unchanged("inputs_unchanged", name, len(inside))
+
+
+def keeps_gradients(evidence: Evidence) -> Iterator[Finding]:
+    """Backward never writes its incoming gradient: a second consumer may still read it."""
+    for name, item in evidence.seen.gradients.items():
+        inside, _ = item.changed()
+        if len(inside):
+            yield _unchanged("gradients_unchanged", f"incoming gradient of {name}", len(inside))
+
+
+def _unchanged(check: str, name: str, count: int) -> Finding:
+    return Finding(
+        check,
+        name,
+        "written",
+        sentence=f"Expected {name} to stay as it was but {count} of its elements changed.",
+    )
+
+
+def stays_inside(evidence: Evidence) -> Iterator[Finding]:
+    """Nothing outside a tensor is written: not before, not behind, not between its rows."""
+    seen = evidence.seen
+    buffers = [("forward", name, item) for name, item in seen.inputs.tensors.items()]
+    buffers += [("backward", f"incoming gradient of {n}", g) for n, g in seen.gradients.items()]
+    buffers += [(a.phase, "memory it allocated", a.guarded) for a in seen.allocations]
+    reported = set()
+    for phase, name, item in buffers:
+        _, outside = item.changed()
+        if len(outside) and phase not in reported:
+            reported.add(phase)
+            yield Finding(
+                "guards",
+                phase,
+                "written outside",
+                sentence=f"Expected {phase} to write only inside its tensors but it wrote "
+                f"{len(outside)} elements outside {name}, the first "
+                f"{item.index(int(outside[0]))}.",
+            )
+
+
+Check = Callable[[Evidence], Iterator[Finding]]
+CHECKS: dict[str, Check] = {
+    "runs": runs,
+    "structure": returns_structure,
+    "aliasing": aliases_as_promised,
+    "written": writes_everything,
+    "values": agrees_with_oracle,
+    "reference_bits": equals_reference,
+    "inputs_unchanged": keeps_inputs,
+    "gradients_unchanged": keeps_gradients,
+    "guards": stays_inside,
+}
+
+
+def _value_finding(evidence: Evidence, check: str, name: str, mismatch: Mismatch) -> Finding:
+    oracle = evidence.expected.oracle[name][mismatch.worst]
+    actual = evidence.seen.results[name][mismatch.worst]
+    step = float(ulp(oracle, actual.dtype))
+    off = abs(float(actual) - float(oracle)) / step
+    allowed = float(_limit(evidence, name)[mismatch.worst]) / step
+    what = "the reference's bits" if check == "reference_bits" else "the float64 oracle"
+    return Finding(
+        check,
+        name,
+        mismatch.error,
+        band=_band(mismatch.ratio) if mismatch.error == "beyond bound" else "",
+        locus=_locus(evidence, name, mismatch.where),
+        sentence=f"Expected {name}{list(mismatch.worst)} to agree with {what} but "
+        f"{mismatch.sentence}: {off:.3g} ulp off, bound {allowed:.3g} ulp.",
+    )
+
+
+def _band(ratio: float) -> str:
+    return "up to 4 bounds" if ratio < 4 else "up to 256 bounds" if ratio < 256 else "far off"
+
+
+def _locus(evidence: Evidence, name: str, where: torch.Tensor) -> str:
+    """Which lanes, heads and rows are hit, in words that do not depend on the case's size."""
+    rotated = evidence.expected.terms[name] > 1
+    masks = {"rotated": rotated, "copied": ~rotated}
+    words = [" and ".join(kind for kind, mask in masks.items() if (where & mask).any()) + " lanes"]
+    if where.dim() >= 3:
+        heads = where.flatten(0, -3).any(0).any(-1)
+        words.append("all heads" if bool(heads.all()) else "some heads")
+    rows = where.flatten(1).any(1) if where.dim() > 1 else where
+    words.append("all rows" if bool(rows.all()) else "some rows")
+    return ", ".join(words)

@@ -1,0 +1,120 @@
+"""Comparisons of one tensor with another: structure, then non-finite pattern, then bits or bound.
+
+Each returns None when it holds and a :class:`Mismatch` when it does not.  Arguments are
+keyword-only, ``actual`` before ``expected``; comparing a tensor with memory of its own is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from .inputs import bits
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """Where and how much two tensors differ.
+
+    ``where`` is a bool tensor of the elements that differ (empty if the structure does), ``worst``
+    the index of the element to show, ``ratio`` how many limits it is off (infinite for bits).
+    """
+
+    error: str
+    sentence: str
+    where: torch.Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
+    worst: tuple[int, ...] = ()
+    ratio: float = float("inf")
+
+
+def structure(*, actual: torch.Tensor, expected: torch.Tensor, strides: bool) -> Mismatch | None:
+    """Shape, dtype, device and, on request, strides."""
+    for name in ("shape", "dtype", "device"):
+        got, wanted = getattr(actual, name), getattr(expected, name)
+        if got != wanted:
+            return Mismatch(name, f"has {name} {_plain(got)} where {_plain(wanted)} was expected")
+    if strides and actual.numel() and actual.stride() != expected.stride():
+        return Mismatch(
+            "strides", f"has strides {actual.stride()} where {expected.stride()} were expected"
+        )
+    return None
+
+
+def non_finite(*, actual: torch.Tensor, expected: torch.Tensor) -> Mismatch | None:
+    """NaN, +inf and -inf in exactly the same places."""
+    _refuse_shared(actual, expected)
+    differs = torch.zeros(actual.shape, dtype=torch.bool, device=actual.device)
+    for kind in (torch.isnan, torch.isposinf, torch.isneginf):
+        differs |= kind(actual) != kind(expected)
+    return _mismatch("non-finite", differs, actual, expected)
+
+
+def same_bits(
+    *,
+    actual: torch.Tensor,
+    expected: torch.Tensor,
+    where: torch.Tensor | None = None,
+    signed_zero: torch.Tensor | None = None,
+) -> Mismatch | None:
+    """The same bits wherever ``where`` holds; NaN equals NaN; +0 equals -0 except where
+    ``signed_zero`` holds."""
+    _refuse_shared(actual, expected)
+    differs = bits(actual.contiguous()) != bits(expected.contiguous())
+    differs &= ~(actual.isnan() & expected.isnan())
+    zeros = (actual == 0) & (expected == 0)
+    differs &= ~zeros if signed_zero is None else ~(zeros & ~signed_zero)
+    if where is not None:
+        differs &= where
+    return _mismatch("bits", differs, actual, expected)
+
+
+def used_share(
+    *, actual: torch.Tensor, expected: torch.Tensor, limit: torch.Tensor
+) -> torch.Tensor:
+    """``|actual - expected| / limit`` in float64, same shape; NaN stays NaN.
+
+    Elements whose expectation is not finite count as 0: :func:`non_finite` decides about them.
+    """
+    _refuse_shared(actual, expected)
+    error = (actual.double() - expected).abs()
+    share = torch.where(error == 0, 0.0, error / limit)
+    return torch.where(expected.isfinite(), share, 0.0)
+
+
+def within(*, actual: torch.Tensor, expected: torch.Tensor, limit: torch.Tensor) -> Mismatch | None:
+    """``|actual - expected| <= limit`` for every element; a NaN difference is not accepted."""
+    share = used_share(actual=actual, expected=expected, limit=limit)
+    return _mismatch("beyond bound", ~(share <= 1), actual, expected, share)
+
+
+def _mismatch(
+    error: str,
+    differs: torch.Tensor,
+    actual: torch.Tensor,
+    expected: torch.Tensor,
+    share: torch.Tensor | None = None,
+) -> Mismatch | None:
+    if not bool(differs.any()):
+        return None
+    score = differs.double() if share is None else share.nan_to_num(nan=torch.inf) * differs
+    flat = int(score.flatten().argmax())
+    worst = tuple(int(i) for i in torch.unravel_index(torch.tensor(flat), actual.shape))
+    sentence = (
+        f"got actual={float(actual[worst]):.9g}, expected={float(expected[worst]):.9g} "
+        f"({int(differs.sum())} of {differs.numel()} elements differ)"
+    )
+    ratio = float("inf") if share is None else float(share[worst])
+    return Mismatch(error, sentence, differs, worst, ratio)
+
+
+def _refuse_shared(actual: torch.Tensor, expected: torch.Tensor) -> None:
+    if actual.numel() and actual.data_ptr() == expected.data_ptr():
+        raise ValueError(
+            "Expected two tensors with memory of their own but got one memory twice; "
+            "compare with a clone made before the candidate ran."
+        )
+
+
+def _plain(value: object) -> object:
+    return tuple(value) if isinstance(value, torch.Size) else value

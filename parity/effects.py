@@ -1,0 +1,89 @@
+"""Memory the candidate allocates: poisoned, so that what it forgets to write shows, and guarded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .inputs import Guarded, bits
+
+_GUARD_BYTES = 2**14
+_POISON = {  # quiet NaNs with a payload that no arithmetic of ours produces
+    torch.float32: 0x7FE0DEAD,
+    torch.bfloat16: 0x7FED,
+    torch.float16: 0x7FAD,
+}
+_EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
+_FILLED = {"clone", "zeros", "zeros_like", "new_zeros", "ones_like", "full", "full_like"}
+
+
+@dataclass
+class Allocation:
+    """One tensor the candidate made, in the phase (``forward``, ``backward``) it was made in."""
+
+    phase: str
+    guarded: Guarded
+
+
+@dataclass
+class Allocations(TorchDispatchMode):
+    """While active, every fresh tensor lies between guards and starts out as poison.
+
+    Without this an output can sit in freed memory that still holds the right answer, and a write
+    past its end can hit nothing that anyone looks at.
+    """
+
+    phase: str = "forward"
+    made: list[Allocation] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = getattr(func, "overloadpacket", func).__name__
+        if name in _EMPTY | _FILLED and isinstance(result, torch.Tensor) and result.numel():
+            return self._guard(result, poison=name in _EMPTY)
+        return result
+
+    def _guard(self, tensor: torch.Tensor, *, poison: bool) -> torch.Tensor:
+        guard = _GUARD_BYTES // tensor.element_size()
+        span = tensor.untyped_storage().nbytes() // tensor.element_size()
+        buffer = _sentinels(span + 2 * guard, tensor.dtype, tensor.device)
+        inside = torch.zeros(buffer.numel(), dtype=torch.bool, device=tensor.device)
+        inside[guard : guard + span] = True
+        fresh = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(
+            buffer.untyped_storage(), guard, tensor.size(), tensor.stride()
+        )
+        if not poison:
+            fresh.copy_(tensor)
+        elif tensor.dtype in _POISON:
+            bits(buffer)[guard : guard + span] = _POISON[tensor.dtype]
+        self.made.append(Allocation(self.phase, Guarded(fresh, buffer, inside, buffer.clone())))
+        return fresh
+
+
+def is_poison(tensor: torch.Tensor) -> torch.Tensor:
+    """Where a tensor still holds the poison it was allocated with, bool, same shape."""
+    if tensor.dtype not in _POISON:
+        return torch.zeros(tensor.shape, dtype=torch.bool, device=tensor.device)
+    return bits(tensor.contiguous()) == _POISON[tensor.dtype]
+
+
+def _sentinels(count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Large numbers that repeat only after 97 elements: a row shifted into a guard must show."""
+    if not dtype.is_floating_point:
+        return torch.full((count,), 85, dtype=torch.uint8).to(dtype).to(device)
+    base = 2.0**14 if dtype == torch.float16 else 2.0**60
+    steps = 1 + torch.arange(count, dtype=torch.float32, device=device) % 97 / 128
+    return (base * steps).to(dtype)

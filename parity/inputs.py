@@ -1,0 +1,242 @@
+"""The tensors of a case, each inside memory whose other elements must stay as they are."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import torch
+
+from .case import Case
+from .spec import Input, OpSpec
+from .values import integers, normal_floats, table_angles
+
+GUARD = 64  # least guard elements on each side; a multiple keeps the alignment of real tensors
+GAP = 8  # guard elements between the rows of a sliced tensor
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """A tensor and the buffer it lies in.
+
+    ``buffer`` is the whole storage, 1-D; ``inside`` marks the elements that belong to ``tensor``;
+    everything else is a guard.  ``before`` is a copy of the buffer as it was handed out.
+    """
+
+    tensor: torch.Tensor
+    buffer: torch.Tensor
+    inside: torch.Tensor
+    before: torch.Tensor
+
+    def changed(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Buffer indices whose bits changed: (in the tensor, in the guards)."""
+        differs = bits(self.buffer) != bits(self.before)
+        return (differs & self.inside).nonzero().flatten(), (
+            differs & ~self.inside
+        ).nonzero().flatten()
+
+    def index(self, position: int) -> str:
+        """The place of a guard element, in words, relative to the tensor."""
+        first, last = (int(i) for i in self.inside.nonzero().flatten()[[0, -1]])
+        if position < first:
+            return f"{first - position} elements before its start"
+        if position > last:
+            return f"{position - last} elements past its end"
+        return "between its rows"
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Everything a case hands to an op: keyword arguments, their buffers, incoming gradients."""
+
+    tensors: Mapping[str, Guarded]
+    constants: Mapping[str, object]
+    rows: Mapping[str, int]
+    device: torch.device
+    spec: OpSpec
+    case: Case
+
+    def digest(self) -> str:
+        """SHA-256 over the bytes of every tensor, by name."""
+        total = hashlib.sha256(self.case.to_json().encode())
+        for name, item in self.tensors.items():
+            total.update(name.encode() + tensor_bytes(item.tensor))
+        return total.hexdigest()
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements as integers of the same width, so that NaN and -0 compare by their bits."""
+    width = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
+    return tensor.view(width)
+
+
+def tensor_bytes(tensor: torch.Tensor) -> bytes:
+    """The elements in row-major order as bytes, whatever the strides."""
+    flat = tensor.detach().cpu().contiguous().flatten()
+    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+
+
+def build_inputs(spec: OpSpec, case: Case, device: torch.device) -> Inputs:
+    """Fresh tensors of a case on a device; the same case always gives the same bits."""
+    axes = dims(case)
+    guard = _guard_elements(case, axes)
+    tensors = {}
+    for item in spec.inputs:
+        values = _values(spec, item, case, axes)
+        if values is not None:
+            variant = case.variants.get(item.name, "contiguous")
+            poison = item.kind in ("cos", "sin")
+            tensors[item.name] = place(
+                values, _dtype(item, case), variant, guard, device, poison=poison
+            )
+    constants = {name: axes[axis] for name, axis in spec.arguments.items()} | dict(case.flags)
+    if len(spec.cp_sizes) > 1 and case.layout == "thd":
+        constants |= {"cp_rank": case.cp_rank, "cp_size": case.cp_size}
+    return Inputs(tensors, constants, axes, device, spec, case)
+
+
+def incoming_gradient(
+    inputs: Inputs, name: str, shape: Sequence[int], dtype: torch.dtype
+) -> Guarded:
+    """The random incoming gradient of output ``name``, with the strides the case asks for."""
+    variant = inputs.case.variants[f"{name}.grad"]
+    shape = tuple(shape)
+    values = normal_floats(inputs.case.seed, f"{name}.grad", prod(shape)).reshape(shape)
+    if variant == "expanded" and values.size:
+        values = np.broadcast_to(values.flat[np.flatnonzero(values)[0]], shape)
+    if variant == "expanded_heads":
+        values = np.broadcast_to(values[..., :1, :], shape)
+    guard = _guard_elements(inputs.case, inputs.rows)
+    return place(torch.from_numpy(values.copy()), dtype, variant, guard, inputs.device)
+
+
+def dims(case: Case) -> dict[str, int]:
+    """Every axis of a case by name, with ``tokens`` and ``positions`` worked out."""
+    axes = dict(case.axes)
+    if case.layout == "thd":
+        axes["tokens"] = (sum(case.lengths) + sum(case.gaps)) // case.cp_size + case.tail
+        whole = case.flags.get("whole_pack_table", False)
+        axes["positions"] = sum(case.lengths) if whole else max(case.lengths)
+    elif case.layout == "plain":
+        axes["positions"] = axes["tokens"]
+    else:
+        axes["positions"] = axes["seq"]
+    axes["positions"] += axes.get("spare_positions", 0)
+    return axes
+
+
+def shape_of(shape: str, layout: str, axes: Mapping[str, int]) -> tuple[int, ...]:
+    """The sizes behind a row of axis names such as ``"rows heads nope_dim+rope_dim"``."""
+    rows = {"sbhd": "seq batch", "bshd": "batch seq"}.get(layout, "tokens")
+    words = " ".join(rows if word == "rows" else word for word in shape.split()).split()
+    return tuple(
+        sum(int(name) if name.isdigit() else axes[name] for name in word.split("+"))
+        for word in words
+    )
+
+
+def place(
+    values: torch.Tensor,
+    dtype: torch.dtype,
+    variant: str,
+    guard: int,
+    device: torch.device,
+    *,
+    poison: bool = False,
+) -> Guarded:
+    """Lay ``values`` out in a guarded buffer with the strides that ``variant`` names.
+
+    Guards of tables (``poison``) are NaN, since a read must show; all others are large finite
+    numbers that differ from each other, since a NaN that is read, rotated and written back would
+    keep its bits and hide the write.
+    """
+    size, stride, lead = _strides(tuple(values.shape), variant)
+    span = (
+        1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True)) if prod(size) else 0
+    )
+    buffer = _guard_values(2 * guard + lead + span + GAP, dtype, poison)
+    inside = torch.zeros(buffer.numel(), dtype=torch.bool)
+    once = tuple(slice(0, 1 if step == 0 else n) for n, step in zip(size, stride, strict=True))
+    inside.as_strided(values[once].shape, stride, guard + lead).fill_(True)
+    buffer.as_strided(values[once].shape, stride, guard + lead).copy_(values[once])
+    buffer, inside = buffer.to(device), inside.to(device)
+    tensor = torch.empty(0, dtype=dtype, device=device).set_(
+        buffer.untyped_storage(), guard + lead, size, stride
+    )
+    return Guarded(tensor, buffer, inside, buffer.clone())
+
+
+def _strides(size: tuple[int, ...], variant: str) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """Sizes, strides and extra storage offset of a variant."""
+    if variant == "expanded":
+        return size, (0,) * len(size), 0
+    order = list(range(len(size)))
+    if variant == "transposed":
+        order[0], order[1] = 1, 0  # the two outer axes swap places in memory
+    step = 2 if variant == "strided_last" else 1
+    stride = [0] * len(size)
+    for axis in reversed(order):
+        stride[axis] = step
+        width = size[axis] + (GAP if variant == "sliced" and axis == len(size) - 1 else 0)
+        step *= max(width, 1)
+    if variant == "expanded_heads":
+        stride = [0 if axis == len(size) - 2 else n for axis, n in enumerate(stride)]
+    return size, tuple(stride), {"offset": 1, "sliced": GAP // 2}.get(variant, 0)
+
+
+def _guard_values(count: int, dtype: torch.dtype, poison: bool) -> torch.Tensor:
+    if not dtype.is_floating_point:
+        return torch.full((count,), 2**30, dtype=dtype)
+    if poison:
+        return torch.full((count,), float("nan"), dtype=dtype)
+    base = 2.0**14 if dtype == torch.float16 else 2.0**60
+    steps = 1 + torch.arange(count, dtype=torch.float64) % 97 / 128
+    return (base * steps).to(dtype)
+
+
+def _guard_elements(case: Case, axes: Mapping[str, int]) -> int:
+    """Enough guard for a whole tile of heads of the widest row past the end."""
+    tile = max([value or 0 for value in case.tile.values()], default=0)
+    row = sum(value for name, value in axes.items() if name.endswith("dim"))
+    return GUARD * (2 + (max(tile, 16) * row) // GUARD)
+
+
+def _dtype(item: Input, case: Case) -> torch.dtype:
+    if item.kind in ("cu_seqlens", "cu_seqlens_padded"):
+        return getattr(torch, case.variants["cu_seqlens"])  # type: ignore[no-any-return]
+    if item.kind == "position_ids":
+        return getattr(torch, case.variants["position_ids"])  # type: ignore[no-any-return]
+    name = case.dtype
+    if item.kind in ("cos", "sin") and case.table_dtype != "storage":
+        name = case.table_dtype
+    return getattr(torch, name)  # type: ignore[no-any-return]
+
+
+def _values(spec: OpSpec, item: Input, case: Case, axes: Mapping[str, int]) -> torch.Tensor | None:
+    if item.kind in ("cos", "sin"):
+        size = shape_of(item.shape, case.layout, axes)
+        angles = table_angles(size[0], size[-1], case.equal_halves)
+        return torch.from_numpy(np.cos(angles) if item.kind == "cos" else np.sin(angles)).view(size)
+    if item.kind != "data":
+        return _packing(item.kind, case, axes)
+    size = shape_of(item.shape, case.layout, axes)
+    values = normal_floats(case.seed, item.name, prod(size)).reshape(size)
+    if case.variants.get(item.name) == "expanded_heads":
+        values = np.broadcast_to(values[..., :1, :], size).copy()
+    return torch.from_numpy(values)
+
+
+def _packing(kind: str, case: Case, axes: Mapping[str, int]) -> torch.Tensor | None:
+    if case.layout != "thd":
+        return None
+    if kind == "cu_seqlens":
+        return torch.from_numpy(np.cumsum([0, *case.lengths]))
+    if kind == "cu_seqlens_padded":
+        padded = np.add(case.lengths, case.gaps)
+        return torch.from_numpy(np.cumsum([0, *padded])) if any(case.gaps) else None
+    if case.variants["position_ids"] == "absent":
+        return None
+    return torch.from_numpy(integers(case.seed, kind, axes["tokens"], axes["positions"]))

@@ -1,0 +1,149 @@
+"""Run a candidate once and keep everything it did: outputs, gradients, effects on memory."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .effects import Allocation, Allocations
+from .inputs import Guarded, Inputs, incoming_gradient
+from .oracle import Tensors, by_output, data_names, resolve_function
+from .spec import Unsupported
+
+_LIBRARIES = ("/torch/", "/triton/", "/numpy/")
+_HARNESS = str(Path(__file__).parent) + "/"
+
+
+@dataclass
+class Observation:
+    """What one run of a candidate did.
+
+    ``results`` holds copies of the outputs, taken right after forward, and of the gradients.
+    ``returned`` are the output tensors themselves.  ``error`` is the exception that ended the run.
+    """
+
+    inputs: Inputs
+    results: Tensors = field(default_factory=dict)
+    returned: Tensors = field(default_factory=dict)
+    gradients: dict[str, Guarded] = field(default_factory=dict)
+    allocations: list[Allocation] = field(default_factory=list)
+    phase: str = "forward"
+    error: Exception | None = None
+
+
+class _Feed(torch.autograd.Function):
+    """Hands out a tensor in memory of ours as a non-leaf, so that an op may write it in place."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: torch.Tensor, holder: list[torch.Tensor]) -> torch.Tensor:
+        return holder[0]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        return gradients[0], None
+
+
+def _feed(leaf: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    return _Feed.apply(leaf, [tensor])  # type: ignore[no-untyped-call,no-any-return]
+
+
+def observe(inputs: Inputs) -> Observation:
+    """Call the candidate forward and backward on fresh guarded inputs.
+
+    Whatever the candidate raises is kept in the observation, except :class:`Unsupported`.
+    """
+    seen = Observation(inputs)
+    try:
+        with Allocations() as memory:
+            seen.allocations = memory.made
+            _forward_and_backward(inputs, seen, memory)
+        _synchronize(inputs.device)
+    except Unsupported:
+        raise
+    except Exception as error:  # noqa: BLE001  # any exception is a finding, none is the harness's
+        seen.error = error
+    return seen
+
+
+def _forward_and_backward(inputs: Inputs, seen: Observation, memory: Allocations) -> None:
+    candidate = resolve_function(inputs.spec.candidate)
+    leaves = {
+        name: torch.zeros_like(inputs.tensors[name].tensor, requires_grad=True)
+        for name in data_names(inputs)
+    }
+    fed = {name: _Feed.apply(leaf, [inputs.tensors[name].tensor]) for name, leaf in leaves.items()}
+    result = candidate(**_arguments(candidate, inputs, fed))
+    seen.returned = by_output(inputs, result)
+    seen.results = {name: tensor.detach().clone() for name, tensor in seen.returned.items()}
+    memory.phase = seen.phase = "backward"
+    seen.gradients = {
+        name: incoming_gradient(inputs, name, tensor.shape, tensor.dtype)
+        for name, tensor in seen.returned.items()
+    }
+    found = torch.autograd.grad(
+        list(seen.returned.values()),
+        list(leaves.values()),
+        [seen.gradients[name].tensor for name in seen.returned],
+        allow_unused=True,
+    )
+    for name, gradient in zip(leaves, found, strict=True):
+        if gradient is not None:
+            seen.results[f"{name}.grad"] = gradient.detach().clone()
+
+
+def _arguments(
+    candidate: Callable[..., Any], inputs: Inputs, fed: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Keyword arguments; what the candidate's signature lacks is dropped if it is the default."""
+    case, spec = inputs.case, inputs.spec
+    tensors = {
+        item.name: fed.get(item.name) if item.kind == "data" else _tensor(inputs, item.name)
+        for item in spec.inputs
+    }
+    arguments = {**tensors, **inputs.constants, **case.tile}
+    parameters = inspect.signature(candidate).parameters
+    if any(item.kind is inspect.Parameter.VAR_KEYWORD for item in parameters.values()):
+        return arguments
+    defaults: dict[str, Any] = {name: v[0] for name, v in spec.flags_of(case.layout).items()}
+    defaults |= dict.fromkeys(tensors) | {"cp_rank": 0, "cp_size": 1}
+    for name in [name for name in arguments if name not in parameters]:
+        value = arguments.pop(name)
+        if name not in defaults or not _equal(value, defaults[name]):
+            raise Unsupported(f"{candidate.__name__} of this revision takes no argument {name!r}.")
+    return arguments
+
+
+def _equal(value: object, default: object) -> bool:
+    return value is default or (not isinstance(value, torch.Tensor) and value == default)
+
+
+def _tensor(inputs: Inputs, name: str) -> torch.Tensor | None:
+    return inputs.tensors[name].tensor if name in inputs.tensors else None
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def describe_error(error: Exception) -> tuple[str, str]:
+    """(exception class with its message freed of numbers and addresses, frame it came from)."""
+    lines = str(error).strip().splitlines()
+    message = re.sub(r"0x[0-9a-fA-F]+|\d+", "N", lines[0] if lines else "")[:160]
+    name = type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not _is_foreign(frame.filename)] or list(frames)
+    place = f"{Path(own[-1].filename).name}:{own[-1].name}" if own else ""
+    return (f"{name}: {message}" if message else name), place
+
+
+def _is_foreign(filename: str) -> bool:
+    in_harness = filename.startswith(_HARNESS) and "/adapters/" not in filename
+    return in_harness or any(library in filename for library in _LIBRARIES)

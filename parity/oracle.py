@@ -1,0 +1,112 @@
+"""What a case must give: the reference's value, the float64 oracle, magnitudes and term counts.
+
+The ops are linear in their data, y = A x, so one reference gives all four: on the inputs as they
+are, on the same inputs in float64, on absolute inputs with every minus a plus (|A| |x|, the
+magnitude M), and on ones (the number of terms of each lane).  Autograd of each gives the same for
+the gradients, with A transposed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import torch
+
+from .inputs import Inputs, incoming_gradient
+
+Tensors = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """Outputs and gradients by name, four times; gradients are named ``<input>.grad``."""
+
+    reference: Tensors
+    oracle: Tensors
+    magnitude: Tensors
+    terms: Tensors
+
+
+def resolve_function(path: str) -> Callable[..., Any]:
+    """The function at ``"package.module:function"``; raises ValueError if there is none."""
+    module, _, name = path.partition(":")
+    try:
+        return getattr(import_module(module), name)  # type: ignore[no-any-return]
+    except (ImportError, AttributeError) as error:
+        raise ValueError(
+            f"Expected a function at {path!r} but got {type(error).__name__}: {error}; "
+            "check the name and the import root."
+        ) from error
+
+
+def expect(inputs: Inputs) -> Expectation:
+    """Run the reference four times on inputs that no candidate has touched."""
+    narrow = {name: item.tensor for name, item in inputs.tensors.items()}
+    leaves, outputs = _forward(inputs, narrow, {})
+    gradients = {
+        name: incoming_gradient(inputs, name, tensor.shape, tensor.dtype).tensor
+        for name, tensor in outputs.items()
+    }
+    wide, wide_gradients = _mapped(torch.Tensor.double, narrow, gradients)
+    absolute = _mapped(torch.abs, wide, wide_gradients)
+    ones = _mapped(torch.ones_like, wide, wide_gradients)
+    double = {"compute_dtype": torch.float64, "magnitude": False}
+    sums = {"compute_dtype": torch.float64, "magnitude": True}
+    return Expectation(
+        reference=_backward(leaves, outputs, gradients),
+        oracle=_backward(*_forward(inputs, wide, double), wide_gradients),
+        magnitude=_backward(*_forward(inputs, absolute[0], sums), absolute[1]),
+        terms=_backward(*_forward(inputs, ones[0], sums), ones[1]),
+    )
+
+
+def data_names(inputs: Inputs) -> list[str]:
+    """The inputs that have a gradient."""
+    return [item.name for item in inputs.spec.inputs if item.kind == "data"]
+
+
+def by_output(inputs: Inputs, result: Any) -> Tensors:
+    """The returned tensors by output name; raises ValueError if their number is another."""
+    tensors = result if isinstance(result, tuple | list) else (result,)
+    names = [item.name for item in inputs.spec.outputs]
+    if len(tensors) != len(names) or not all(isinstance(t, torch.Tensor) for t in tensors):
+        shown = [type(item).__name__ for item in tensors]
+        raise ValueError(f"Expected one tensor for each output {names} but got {shown}.")
+    return dict(zip(names, tensors, strict=True))
+
+
+def _forward(inputs: Inputs, tensors: Tensors, modes: dict[str, Any]) -> tuple[Tensors, Tensors]:
+    """(leaves, outputs) of one run of the reference."""
+    reference = resolve_function(inputs.spec.reference)
+    leaves = {name: tensors[name].clone().requires_grad_() for name in data_names(inputs)}
+    absent = {item.name: None for item in inputs.spec.inputs if item.name not in tensors}
+    result = reference(**{**absent, **tensors, **leaves, **inputs.constants, **modes})
+    return leaves, by_output(inputs, result)
+
+
+def _backward(leaves: Tensors, outputs: Tensors, gradients: Tensors) -> Tensors:
+    """Outputs and gradients by name."""
+    found = torch.autograd.grad(
+        list(outputs.values()),
+        list(leaves.values()),
+        [gradients[name] for name in outputs],
+        allow_unused=True,
+    )
+    results = {name: tensor.detach() for name, tensor in outputs.items()}
+    for (name, leaf), grad in zip(leaves.items(), found, strict=True):
+        results[f"{name}.grad"] = torch.zeros_like(leaf) if grad is None else grad
+    return results
+
+
+def _mapped(function: Callable[[torch.Tensor], torch.Tensor], *groups: Tensors) -> list[Tensors]:
+    """The groups with ``function`` applied to every floating-point tensor."""
+    return [
+        {
+            name: function(tensor) if tensor.dtype.is_floating_point else tensor
+            for name, tensor in group.items()
+        }
+        for group in groups
+    ]

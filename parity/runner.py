@@ -1,0 +1,70 @@
+"""One case through one candidate: observe, work out what was expected, check, record."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+import numpy as np
+import torch
+
+from .case import Case
+from .checks import CHECKS, Evidence, headroom
+from .generate import is_legal
+from .inputs import Inputs, build_inputs, dims, tensor_bytes
+from .observe import observe
+from .oracle import expect
+from .record import Record
+from .spec import OpSpec, Unsupported
+
+
+def run_case(spec: OpSpec, case: Case, arm: str = "head") -> Record:
+    """Run ``case`` in this process and judge it by the contract ``spec``.
+
+    The candidate runs first, on memory nobody else uses; the expectation is worked out afterwards
+    from the inputs as they were.  Raises ValueError if the contract forbids the case.
+    """
+    if reason := is_legal(spec, case):
+        raise ValueError(f"{reason} Draw a case that op {spec.name!r} allows.")
+    inputs = build_inputs(spec, case, device())
+    digest = inputs.digest()
+    try:
+        seen = observe(inputs)
+    except Unsupported as limitation:
+        return Record(case.id, spec.name, arm, "unsupported", inputs=digest, reason=str(limitation))
+    expected = expect(build_inputs(spec, case, inputs.device))
+    evidence = Evidence(seen, expected, _specified_rows(inputs))
+    findings = tuple(finding for check in CHECKS.values() for finding in check(evidence))
+    return Record(
+        case.id,
+        spec.name,
+        arm,
+        "failed" if findings else "passed",
+        findings=findings,
+        checks=tuple(CHECKS),
+        digests={
+            name: hashlib.sha256(tensor_bytes(evidence.rows(tensor))).hexdigest()
+            for name, tensor in seen.results.items()
+        },
+        headroom=headroom(evidence),
+        inputs=digest,
+    )
+
+
+def device() -> torch.device:
+    """Where cases run: the current GPU if there is one and Triton compiles, else the CPU."""
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    return torch.device("cuda" if torch.cuda.is_available() and not interpreted else "cpu")
+
+
+def _specified_rows(inputs: Inputs) -> torch.Tensor | None:
+    """Rows whose content the contract defines, bool [tokens]; None when it defines them all."""
+    case = inputs.case
+    if case.layout != "thd" or inputs.spec.pad_rows != "unspecified":
+        return None
+    keep = np.zeros(dims(case)["tokens"], dtype=bool)
+    start = 0
+    for length, gap in zip(case.lengths, case.gaps, strict=True):
+        keep[start : start + length // case.cp_size] = True
+        start += (length + gap) // case.cp_size
+    return torch.from_numpy(keep).to(inputs.device)
