@@ -1,0 +1,221 @@
+"""Pack the nope and rope parts of every head into one tensor, rotating the rope part."""
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from . import tiles
+from .checks import check_data, check_positions, check_rotation, check_tables
+from .positions import (
+    Positions,
+    row_offset,
+    save_positions,
+    saved_positions,
+    strides,
+    table_row,
+    tile_rows,
+)
+from .rotation import copy_lanes, load_pairs, load_table, rotate, store_pairs
+
+TILES = tiles.TILES
+
+
+@triton.jit(do_not_specialize=["rows", "length", "sequences", "steps", "cp_rank"])
+def concat_kernel(
+    nope, rope, output, cos, sin,
+    cu_seqlens, cu_seqlens_padded, position_ids,
+    batch, sequences, steps, cp_rank, cp_size, WHOLE_PACK: tl.constexpr,
+    rows, heads, nope_dim,
+    nope_stride_s, nope_stride_b, nope_stride_h, nope_stride_d,
+    rope_stride_s, rope_stride_b, rope_stride_h, rope_stride_d,
+    cos_stride, sin_stride, length,
+    R: tl.constexpr, HALF: tl.constexpr, NOPE: tl.constexpr, ROWS: tl.constexpr,
+    INVERSE: tl.constexpr, INTERLEAVED: tl.constexpr,
+):  # fmt: skip
+    """[nope | rotated rope] of each row; nope and rope have any strides, output is contiguous."""
+    token, head, live = tile_rows(rows, heads, ROWS)
+    row = table_row(
+        token, live, cu_seqlens, cu_seqlens_padded, position_ids,
+        batch, sequences, steps, cp_rank, cp_size, WHOLE_PACK,
+    )  # fmt: skip
+    cos_left, cos_right = load_table(cos, cos_stride, length, row, live, R, HALF)
+    sin_left, sin_right = load_table(sin, sin_stride, length, row, live, R, HALF)
+
+    output += (token.to(tl.int64) * heads + head) * (nope_dim + R)
+    rope += row_offset(token, head, batch, rope_stride_s, rope_stride_b, rope_stride_h)
+    first, second = load_pairs(rope, 0, rope_stride_d, live, R, HALF, False)
+    left, right = rotate(first, second, cos_left, cos_right, sin_left, sin_right, INVERSE, False)
+    store_pairs(output, nope_dim, left, right, live, R, HALF, not INTERLEAVED)
+    if NOPE > 0:
+        nope += row_offset(token, head, batch, nope_stride_s, nope_stride_b, nope_stride_h)
+        copy_lanes(nope, 0, nope_stride_d, output, 0, live, nope_dim, NOPE)
+
+
+@triton.jit(do_not_specialize=["rows", "length", "sequences", "steps", "cp_rank"])
+def concat_backward_kernel(
+    grad, grad_nope, grad_rope, cos, sin,
+    cu_seqlens, cu_seqlens_padded, position_ids,
+    batch, sequences, steps, cp_rank, cp_size, WHOLE_PACK: tl.constexpr,
+    rows, heads, nope_dim,
+    grad_stride_s, grad_stride_b, grad_stride_h, grad_stride_d,
+    cos_stride, sin_stride, length,
+    R: tl.constexpr, HALF: tl.constexpr, NOPE: tl.constexpr, ROWS: tl.constexpr,
+    INVERSE: tl.constexpr, INTERLEAVED: tl.constexpr,
+):  # fmt: skip
+    """Split a gradient of any strides into contiguous ones of nope and rope, either may be None."""
+    token, head, live = tile_rows(rows, heads, ROWS)
+    grad += row_offset(token, head, batch, grad_stride_s, grad_stride_b, grad_stride_h)
+    out_row = token.to(tl.int64) * heads + head
+    if grad_rope is not None:
+        row = table_row(
+            token, live, cu_seqlens, cu_seqlens_padded, position_ids,
+            batch, sequences, steps, cp_rank, cp_size, WHOLE_PACK,
+        )  # fmt: skip
+        cos_left, cos_right = load_table(cos, cos_stride, length, row, live, R, HALF)
+        sin_left, sin_right = load_table(sin, sin_stride, length, row, live, R, HALF)
+        left, right = load_pairs(grad, nope_dim, grad_stride_d, live, R, HALF, not INTERLEAVED)
+        first, second = rotate(left, right, cos_left, cos_right, sin_left, sin_right, INVERSE, True)
+        store_pairs(grad_rope + out_row * R, 0, first, second, live, R, HALF, False)
+    if NOPE > 0:
+        grad_nope += out_row * nope_dim
+        copy_lanes(grad, 0, grad_stride_d, grad_nope, 0, live, nope_dim, NOPE)
+
+
+class Rotation(NamedTuple):
+    """The flags of one call, the same in forward and backward."""
+
+    nope_dim: int
+    emb_dim: int
+    inverse: bool
+    remove_interleaving: bool
+    tile: int | None
+
+
+class _Concat(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        nope: Tensor,
+        rope: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        positions: Positions,
+        flags: Rotation,
+    ) -> Tensor:
+        width = flags.nope_dim + flags.emb_dim
+        output = torch.empty((*rope.shape[:-1], width), dtype=rope.dtype, device=rope.device)
+        tensors = (nope, rope, output, cos, sin)
+        _launch(concat_kernel, tensors, (nope, rope), positions, flags)
+        save_positions(ctx, cos, sin, positions)
+        ctx.flags = flags
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any, grad: Tensor
+    ) -> tuple[Tensor | None, Tensor | None, None, None, None, None]:
+        cos, sin, positions = saved_positions(ctx)
+        parts = [
+            torch.empty((*grad.shape[:-1], lanes), dtype=grad.dtype, device=grad.device)
+            if needed
+            else None
+            for lanes, needed in zip(ctx.flags[:2], ctx.needs_input_grad[:2], strict=True)
+        ]
+        tensors = (grad, *parts, cos, sin)
+        _launch(concat_backward_kernel, tensors, (grad,), positions, ctx.flags, parts[0] is None)
+        return *parts, None, None, None, None
+
+
+def _launch(
+    kernel: Any,
+    tensors: tuple[Tensor | None, ...],
+    strided: tuple[Tensor, ...],
+    positions: Positions,
+    flags: Rotation,
+    skip_nope: bool = False,
+) -> None:
+    """One launch, or none if there are no rows; ``tensors`` end with cos and sin."""
+    first, cos, sin = strided[-1], tensors[-2], tensors[-1]
+    heads = first.shape[-2]
+    rows = first.numel() // first.shape[-1]
+    if rows == 0:
+        return
+    half = triton.next_power_of_2(flags.emb_dim // 2)
+    nope = 0 if skip_nope or flags.nope_dim == 0 else triton.next_power_of_2(flags.nope_dim)
+    tile = tiles.choose_tile(flags.tile, 2 * half + nope)
+    with torch.cuda.device_of(first):
+        kernel[(triton.cdiv(rows, tile),)](
+            *tensors, *positions,
+            rows, heads, flags.nope_dim,
+            *(stride for t in strided for stride in strides(t)),
+            cos.stride(0), sin.stride(0), cos.shape[0],
+            R=flags.emb_dim, HALF=half, NOPE=nope, ROWS=tile,
+            INVERSE=flags.inverse, INTERLEAVED=flags.remove_interleaving,
+            num_warps=tiles.choose_warps(tile * (2 * half + nope)), enable_fp_fusion=False,
+        )  # fmt: skip
+
+
+def fused_mla_rope_concat(
+    nope: Tensor,
+    rope: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    cu_seqlens: Tensor | None = None,
+    cp_rank: int = 0,
+    cp_size: int = 1,
+    inverse: bool = False,
+    remove_interleaving: bool = False,
+    position_ids: Tensor | None = None,
+    *,
+    cu_seqlens_padded: Tensor | None = None,
+    whole_pack_table: bool = False,
+    tile: int | None = None,
+) -> Tensor:
+    """``[nope | rotated rope]`` for every head in one launch, and one for both gradients.
+
+    The rope lanes are read as pairs ``(2i, 2i+1)`` and stored in halves ``[left | right]``, or as
+    pairs if ``remove_interleaving``; the nope lanes keep their bits.  With x1 and x2 the even and
+    odd lanes, ``left = x1 cos_left - x2 sin_left`` and ``right = x2 cos_right + x1 sin_right`` in
+    fp32, rounded once (RoFormer, arXiv 2104.09864, with halves that may differ).
+
+    Args:
+        nope: ``[S, B, H, N]`` (SBHD) or ``[T, H, N]`` (THD) in float32, bfloat16 or float16, any
+            strides; N may be 0.
+        rope: ``[S, B, H, R]`` or ``[T, H, R]`` in the same dtype, any strides; R even.
+        cos, sin: ``[P, R]`` or ``[P, 1, 1, R]`` in float32 or the dtype of ``rope``, last stride 1;
+            never given a gradient.
+        cu_seqlens: ``[sequences + 1]`` int32 or int64, THD only, counted over all ranks.
+        cp_rank, cp_size: THD only: which zigzag chunks of each sequence the tensors hold.
+        inverse: negate the sine.
+        position_ids: ``[T]`` int32 or int64, THD only: the table row of each token.
+        cu_seqlens_padded: where the rows of each sequence start, if that differs.
+        whole_pack_table: the tables run over the pack, so that a sequence begins at its own row.
+        tile: how many (token, head) rows a program handles, one of ``TILES``; None chooses.
+
+    Returns:
+        ``[S, B, H, N + R]`` or ``[T, H, N + R]``, contiguous.  Rows of no sequence are rotated as
+        if at position 0.
+
+    Raises:
+        ValueError: arguments that do not fit each other; values on the device are not read, and a
+            position outside the tables gives NaN.
+    """
+    check_data("rope", rope)
+    check_data("nope", nope, rope)
+    if nope.shape[:-1] != rope.shape[:-1]:
+        raise ValueError(
+            f"Expected nope and rope with equal leading sizes but got {tuple(nope.shape)} and "
+            f"{tuple(rope.shape)}."
+        )
+    flags = Rotation(nope.shape[-1], rope.shape[-1], inverse, remove_interleaving, tile)
+    check_rotation(flags.emb_dim, flags.emb_dim)
+    check_tables(cos, sin, rope, flags.emb_dim)
+    positions = check_positions(
+        rope, cu_seqlens, cu_seqlens_padded, position_ids, cp_rank, cp_size, whole_pack_table
+    )
+    return _Concat.apply(nope, rope, cos, sin, positions, flags)

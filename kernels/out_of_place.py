@@ -1,0 +1,214 @@
+"""Rotate the leading or trailing lanes of every head of a tensor.
+
+In place is the same kernel with one tensor as source and destination and nothing to copy.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from . import tiles
+from .checks import check_data, check_last_stride, check_positions, check_rotation, check_tables
+from .positions import (
+    Positions,
+    row_offset,
+    save_positions,
+    saved_positions,
+    strides,
+    table_row,
+    tile_rows,
+)
+from .rotation import copy_lanes, load_pairs, load_table, rotate, store_pairs
+
+TILES = tiles.TILES
+
+
+@triton.jit(do_not_specialize=["rows", "length", "sequences", "steps", "cp_rank"])
+def rotate_kernel(
+    src, dst, cos, sin,
+    cu_seqlens, cu_seqlens_padded, position_ids,
+    batch, sequences, steps, cp_rank, cp_size, WHOLE_PACK: tl.constexpr,
+    rows, heads, nope_dim,
+    src_stride_s, src_stride_b, src_stride_h, src_stride_d,
+    dst_stride_s, dst_stride_b, dst_stride_h,
+    cos_stride, sin_stride, length,
+    R: tl.constexpr, HALF: tl.constexpr, NOPE: tl.constexpr, ROWS: tl.constexpr,
+    INVERSE: tl.constexpr, TRANSPOSE: tl.constexpr, INTERLEAVED: tl.constexpr,
+    ROPE_FIRST: tl.constexpr,
+):  # fmt: skip
+    """Rotate ``R`` lanes of each row from src to dst and copy ``nope_dim`` lanes, if NOPE > 0.
+
+    src and dst are [S, B, H, D] or [T, H, D] (batch 1); src may have any strides, dst has lanes
+    side by side.  Forward reads pairs and writes pairs (INTERLEAVED) or halves; TRANSPOSE reads
+    what forward writes and writes pairs.
+    """
+    token, head, live = tile_rows(rows, heads, ROWS)
+    row = table_row(
+        token, live, cu_seqlens, cu_seqlens_padded, position_ids,
+        batch, sequences, steps, cp_rank, cp_size, WHOLE_PACK,
+    )  # fmt: skip
+    cos_left, cos_right = load_table(cos, cos_stride, length, row, live, R, HALF)
+    sin_left, sin_right = load_table(sin, sin_stride, length, row, live, R, HALF)
+
+    src += row_offset(token, head, batch, src_stride_s, src_stride_b, src_stride_h)
+    dst += row_offset(token, head, batch, dst_stride_s, dst_stride_b, dst_stride_h)
+    if ROPE_FIRST:
+        nope_at = R
+        rope_at = 0
+    else:
+        nope_at = 0
+        rope_at = nope_dim
+
+    HALVES_IN: tl.constexpr = TRANSPOSE and not INTERLEAVED
+    HALVES_OUT: tl.constexpr = not TRANSPOSE and not INTERLEAVED
+    first, second = load_pairs(src, rope_at, src_stride_d, live, R, HALF, HALVES_IN)
+    first, second = rotate(
+        first, second, cos_left, cos_right, sin_left, sin_right, INVERSE, TRANSPOSE
+    )
+    if HALVES_OUT and R != 2 * HALF:
+        # The padded halves are another tile than the pairs that were loaded, so that in place one
+        # warp could store a lane before another has loaded it.
+        tl.debug_barrier()
+    store_pairs(dst, rope_at, first, second, live, R, HALF, HALVES_OUT)
+    if NOPE > 0:
+        copy_lanes(src, nope_at, src_stride_d, dst, nope_at, live, nope_dim, NOPE)
+
+
+class Rotation(NamedTuple):
+    """The flags of one call, the same in forward and backward."""
+
+    nope_dim: int
+    emb_dim: int
+    inverse: bool
+    remove_interleaving: bool
+    rope_first: bool
+    tile: int | None
+
+
+def launch(
+    src: Tensor,
+    dst: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    positions: Positions,
+    flags: Rotation,
+    *,
+    copy: bool,
+    transpose: bool,
+) -> None:
+    """One launch from ``src`` to ``dst``, or none if there are no rows."""
+    heads, width = src.shape[-2:]
+    rows = src.numel() // width
+    if rows == 0:
+        return
+    half = triton.next_power_of_2(flags.emb_dim // 2)
+    nope = triton.next_power_of_2(flags.nope_dim) if copy and flags.nope_dim else 0
+    tile = tiles.choose_tile(flags.tile, 2 * half + nope)
+    with torch.cuda.device_of(src):
+        rotate_kernel[(triton.cdiv(rows, tile),)](
+            src, dst, cos, sin, *positions,
+            rows, heads, flags.nope_dim,
+            *strides(src), *strides(dst)[:3], cos.stride(0), sin.stride(0), cos.shape[0],
+            R=flags.emb_dim, HALF=half, NOPE=nope, ROWS=tile,
+            INVERSE=flags.inverse, TRANSPOSE=transpose, INTERLEAVED=flags.remove_interleaving,
+            ROPE_FIRST=flags.rope_first,
+            num_warps=tiles.choose_warps(tile * 2 * half), enable_fp_fusion=False,
+        )  # fmt: skip
+
+
+class _RotateOutOfPlace(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, t: Tensor, cos: Tensor, sin: Tensor, positions: Positions, flags: Rotation
+    ) -> Tensor:
+        output = torch.empty(t.shape, dtype=t.dtype, device=t.device)
+        launch(t, output, cos, sin, positions, flags, copy=True, transpose=False)
+        save_positions(ctx, cos, sin, positions)
+        ctx.flags = flags
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
+        return gradient(ctx, grad), None, None, None, None
+
+
+def gradient(ctx: Any, grad: Tensor) -> Tensor:
+    """The gradient of ``t`` as a new contiguous tensor; ``grad`` may have any strides."""
+    cos, sin, positions = saved_positions(ctx)
+    result = torch.empty(grad.shape, dtype=grad.dtype, device=grad.device)
+    launch(grad, result, cos, sin, positions, ctx.flags, copy=True, transpose=True)
+    return result
+
+
+def check_call(
+    t: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    flags: Rotation,
+    rotary_interleaved: bool,
+) -> None:
+    """The demands that rotating in and out of place share."""
+    check_data("t", t)
+    check_last_stride("t", t)
+    check_rotation(flags.emb_dim, t.shape[-1] - flags.nope_dim, rotary_interleaved)
+    check_tables(cos, sin, t, flags.emb_dim)
+
+
+def fused_mla_rope_out_of_place(
+    t: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    nope_dim: int,
+    emb_dim: int,
+    cu_seqlens_q: Tensor | None = None,
+    cp_rank: int = 0,
+    cp_size: int = 1,
+    rotary_interleaved: bool = False,
+    inverse: bool = False,
+    remove_interleaving: bool = False,
+    position_ids: Tensor | None = None,
+    rope_first: bool = False,
+    *,
+    cu_seqlens_padded: Tensor | None = None,
+    whole_pack_table: bool = False,
+    tile: int | None = None,
+) -> Tensor:
+    """Rotate the last ``emb_dim`` lanes of ``t`` (the first ones if ``rope_first``).
+
+    The rotated lanes are read as pairs ``(2i, 2i+1)`` and stored in halves ``[left | right]``, or
+    as pairs if ``remove_interleaving``; the other ``nope_dim`` lanes keep their bits.  With x1 and
+    x2 the even and odd lanes, ``left = x1 cos_left - x2 sin_left`` and ``right = x2 cos_right +
+    x1 sin_right`` in fp32, rounded once (RoFormer, arXiv 2104.09864, with halves that may differ).
+
+    Args:
+        t: ``[S, B, H, nope_dim + emb_dim]`` (SBHD) or ``[T, H, nope_dim + emb_dim]`` (THD) in
+            float32, bfloat16 or float16, any strides with a last one of 1.
+        cos, sin: ``[P, emb_dim]`` or ``[P, 1, 1, emb_dim]`` in float32 or the dtype of ``t``, last
+            stride 1; never given a gradient.
+        cu_seqlens_q: ``[N + 1]`` int32 or int64, THD only, counted over all ranks.
+        cp_rank, cp_size: THD only: which zigzag chunks of each sequence ``t`` holds.
+        rotary_interleaved: must be False.
+        inverse: negate the sine.
+        position_ids: ``[T]`` int32 or int64, THD only: the table row of each token.
+        cu_seqlens_padded: ``[N + 1]``, where the rows of each sequence start, if that differs.
+        whole_pack_table: the tables run over the pack, so that a sequence begins at its own row.
+        tile: how many (token, head) rows a program handles, one of ``TILES``; None chooses.
+
+    Returns:
+        A new contiguous tensor.  Rows of no sequence are rotated as if at position 0.
+
+    Raises:
+        ValueError: arguments that do not fit each other; values on the device are not read, and a
+            position outside the tables gives NaN.
+    """
+    flags = Rotation(nope_dim, emb_dim, inverse, remove_interleaving, rope_first, tile)
+    check_call(t, cos, sin, flags, rotary_interleaved)
+    positions = check_positions(
+        t, cu_seqlens_q, cu_seqlens_padded, position_ids, cp_rank, cp_size, whole_pack_table
+    )
+    return _RotateOutOfPlace.apply(t, cos, sin, positions, flags)

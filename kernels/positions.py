@@ -1,0 +1,125 @@
+"""Which rows a program works on, and which row of the cos/sin tables each of them uses."""
+
+from typing import Any, NamedTuple
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+class Positions(NamedTuple):
+    """The arguments of :func:`table_row`, in its order.
+
+    ``batch`` is the batch size of SBHD and 1 in THD; ``sequences`` the number of packed sequences
+    and ``steps`` how often its search must halve them, both 0 where nothing is searched.
+    """
+
+    cu_seqlens: Tensor | None
+    cu_seqlens_padded: Tensor | None
+    position_ids: Tensor | None
+    batch: int
+    sequences: int
+    steps: int
+    cp_rank: int
+    cp_size: int
+    whole_pack_table: bool
+
+
+def strides(t: Tensor) -> tuple[int, int, int, int]:
+    """Elements between positions, batch entries (0 in THD), heads and lanes of a tensor."""
+    if t.dim() == 4:
+        return t.stride()  # type: ignore[return-value]
+    s, h, d = t.stride()
+    return s, 0, h, d
+
+
+def save_positions(ctx: Any, cos: Tensor, sin: Tensor, positions: Positions) -> None:
+    """Keep tables and positions for the backward, tensors where autograd sees them change."""
+    packing, ctx.numbers = positions[:3], positions[3:]
+    ctx.save_for_backward(cos, sin, *packing)
+
+
+def saved_positions(ctx: Any) -> tuple[Tensor, Tensor, Positions]:
+    """What :func:`save_positions` kept."""
+    cos, sin, *packing = ctx.saved_tensors
+    return cos, sin, Positions(*packing, *ctx.numbers)
+
+
+@triton.jit
+def tile_rows(rows, heads, ROWS: tl.constexpr):
+    """Token and head of each (token, head) row of this program, and whether it exists."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    return row // heads, row % heads, row < rows
+
+
+@triton.jit
+def row_offset(token, head, batch, stride_s, stride_b, stride_h):
+    """Elements from the start of a tensor to each row; int64, since they may pass 2**31."""
+    seq = (token // batch).to(tl.int64)
+    return seq * stride_s + (token % batch).to(tl.int64) * stride_b + head.to(tl.int64) * stride_h
+
+
+@triton.jit
+def table_row(
+    token, live,
+    cu_seqlens, cu_seqlens_padded, position_ids,
+    batch, sequences, steps, cp_rank, cp_size, WHOLE_PACK: tl.constexpr,
+):  # fmt: skip
+    """The table row of each token, int64 [ROWS]; tokens of no sequence use row 0."""
+    if position_ids is not None:
+        row = tl.load(position_ids + token, mask=live, other=0).to(tl.int64)
+    elif cu_seqlens is not None:
+        row = pack_row(
+            token, live, cu_seqlens, cu_seqlens_padded,
+            sequences, steps, cp_rank, cp_size, WHOLE_PACK,
+        )  # fmt: skip
+    else:
+        row = (token // batch).to(tl.int64)
+    return row
+
+
+@triton.jit
+def pack_row(
+    token, live, cu_seqlens, cu_seqlens_padded,
+    sequences, steps, cp_rank, cp_size, WHOLE_PACK: tl.constexpr,
+):  # fmt: skip
+    """The table row of each token of a pack, of which this rank holds its zigzag chunks."""
+    places = cu_seqlens if cu_seqlens_padded is None else cu_seqlens_padded
+    sequence = last_not_above(places, token, live, sequences, steps, cp_size)
+    inside = live & (sequence >= 0) & (sequence < sequences)
+    place = tl.load(places + sequence, mask=inside, other=0).to(tl.int64)
+    start = tl.load(cu_seqlens + sequence, mask=inside, other=0).to(tl.int64)
+    end = tl.load(cu_seqlens + sequence + 1, mask=inside, other=0).to(tl.int64)
+
+    local = token - place // cp_size
+    length = (end - start) // cp_size
+    early = (length + 1) // 2  # rounded up, so that without context parallelism no row is lost
+    late = length - early
+    position = tl.where(
+        local < early,
+        cp_rank * early + local,
+        (end - start) - (cp_rank + 1) * late + (local - early),
+    )
+    if WHOLE_PACK:
+        position += start
+    return tl.where(inside & (local < length), position, 0)
+
+
+@triton.jit
+def last_not_above(places, token, live, sequences, steps, cp_size):
+    """Index of the last of the ``sequences + 1`` places at or before each token, by halving.
+
+    -1 if there is none.  Of several equal places it is the last, which skips empty sequences; past
+    the end of the pack it is ``sequences``.
+    """
+    limit = (token.to(tl.int64) + 1) * cp_size  # place // cp_size <= token, without dividing
+    low = tl.zeros_like(token)
+    high = low + sequences + 1
+    for _ in range(steps):
+        middle = (low + high) // 2
+        searching = low < high
+        place = tl.load(places + middle, mask=live & searching, other=0)
+        before = place < limit
+        low = tl.where(searching & before, middle + 1, low)
+        high = tl.where(searching & ~before, middle, high)
+    return low - 1
