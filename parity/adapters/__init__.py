@@ -1,0 +1,1 @@
+"""Ops of other projects, described in the same public terms as our own."""
