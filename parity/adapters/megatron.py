@@ -20,7 +20,6 @@ from typing import Any
 from ..spec import Input, OpSpec, Output
 
 CANDIDATE = "parity.adapters.megatron_candidate"
-LEGACY_REFERENCE = "parity.adapters.megatron_reference"
 ROPE_DIMS = (8, 4, 16, 32, 64, 128)
 POWERS = (8, 4, 2, 1, 16, 32, 64, 128)
 HEADS = range(1, 65)
@@ -65,12 +64,12 @@ def _rotation(
     )
 
 
-def _key_value(name: str, **own: Any) -> OpSpec:
+def _key_value(name: str, reference: str, **own: Any) -> OpSpec:
     """The op that splits ``kv`` and appends the rotated shared key."""
     return OpSpec(
         name=name,
         candidate=f"{CANDIDATE}:{name}",
-        reference="parity.reference.kv_split:fused_mla_rope_kv_split",
+        reference=f"{reference}:{name}",
         inputs=(
             Input("kv", "rows heads k_dim+v_dim", strides=ROWS),
             Input("k_pos_emb", "rows 1 rope_dim", strides=ROWS),
@@ -105,8 +104,14 @@ def _concat() -> OpSpec:
 
 
 OPS = (
-    _rotation("fused_apply_mla_rope_for_q", LEGACY_REFERENCE, "qk_head_dim", TABLES, mutable=True),
-    _key_value("fused_apply_mla_rope_for_kv"),
+    _rotation(
+        "fused_apply_mla_rope_for_q",
+        "parity.reference.legacy",
+        "qk_head_dim",
+        TABLES,
+        mutable=True,
+    ),
+    _key_value("fused_apply_mla_rope_for_kv", "parity.reference.legacy"),
     _rotation(
         "fused_mla_rope_inplace",
         "parity.reference.inplace",
@@ -123,6 +128,10 @@ OPS = (
         mutable=False,
         flags=FLAGS,
     ),
-    _key_value("fused_mla_rope_kv_split", flags={"remove_interleaving": (False, True)}),
+    _key_value(
+        "fused_mla_rope_kv_split",
+        "parity.reference.kv_split",
+        flags={"remove_interleaving": (False, True)},
+    ),
     _concat(),
 )
