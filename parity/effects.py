@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -37,8 +37,8 @@ class Allocations(TorchDispatchMode):
     past its end can hit nothing that anyone looks at.
     """
 
-    phase: str = "forward"
-    made: list[Allocation] = field(default_factory=list)
+    phase: str
+    made: list[Allocation]
 
     def __post_init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -14,7 +14,7 @@ from .case import Case
 from .pairwise import pairwise
 from .spec import OpSpec
 
-MAX_ROWS = 64  # (token, head) rows of a generated case: the interpreter pays for each of them
+MAX_ROWS = 32  # (token, head) rows of a generated case: the interpreter pays for each of them
 SPARE_POSITIONS = (0, 3)
 
 

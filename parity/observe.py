@@ -7,6 +7,7 @@ import re
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 
 from .effects import Allocation, Allocations
 from .inputs import Guarded, Inputs, incoming_gradient
-from .oracle import Tensors, by_output, data_names, resolve_function
+from .oracle import Tensors, by_output, data_names
 from .spec import Unsupported
 
 _LIBRARIES = ("/torch/", "/triton/", "/numpy/")
@@ -43,6 +44,7 @@ class _Feed(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, leaf: torch.Tensor, holder: list[torch.Tensor]) -> torch.Tensor:
+        ctx.set_materialize_grads(False)  # a missing gradient must not arrive as zeros
         return holder[0]
 
     @staticmethod
@@ -61,10 +63,9 @@ def observe(inputs: Inputs) -> Observation:
     """
     seen = Observation(inputs)
     try:
-        with Allocations() as memory:
-            seen.allocations = memory.made
-            _forward_and_backward(inputs, seen, memory)
-        _synchronize(inputs.device)
+        leaves = _forward(inputs, seen)
+        seen.phase = "backward"
+        _backward(inputs, seen, leaves)
     except Unsupported:
         raise
     except Exception as error:  # noqa: BLE001  # any exception is a finding, none is the harness's
@@ -72,30 +73,55 @@ def observe(inputs: Inputs) -> Observation:
     return seen
 
 
-def _forward_and_backward(inputs: Inputs, seen: Observation, memory: Allocations) -> None:
-    candidate = resolve_function(inputs.spec.candidate)
+def _forward(inputs: Inputs, seen: Observation) -> Tensors:
+    """Run forward and return the leaves that gradients are asked for."""
+    candidate = _candidate(inputs.spec.candidate)
     leaves = {
         name: torch.zeros_like(inputs.tensors[name].tensor, requires_grad=True)
         for name in data_names(inputs)
     }
-    fed = {name: _Feed.apply(leaf, [inputs.tensors[name].tensor]) for name, leaf in leaves.items()}
-    result = candidate(**_arguments(candidate, inputs, fed))
+    fed = {name: _feed(leaf, inputs.tensors[name].tensor) for name, leaf in leaves.items()}
+    arguments = _arguments(candidate, inputs, fed)
+    with Allocations("forward", seen.allocations):
+        result = candidate(**arguments)
+    _synchronize(inputs.device)
     seen.returned = by_output(inputs, result)
     seen.results = {name: tensor.detach().clone() for name, tensor in seen.returned.items()}
-    memory.phase = seen.phase = "backward"
+    return leaves
+
+
+def _backward(inputs: Inputs, seen: Observation, leaves: Tensors) -> None:
     seen.gradients = {
         name: incoming_gradient(inputs, name, tensor.shape, tensor.dtype)
         for name, tensor in seen.returned.items()
     }
-    found = torch.autograd.grad(
-        list(seen.returned.values()),
-        list(leaves.values()),
-        [seen.gradients[name].tensor for name in seen.returned],
-        allow_unused=True,
-    )
+    with Allocations("backward", seen.allocations):
+        found = torch.autograd.grad(
+            list(seen.returned.values()),
+            list(leaves.values()),
+            [seen.gradients[name].tensor for name in seen.returned],
+            allow_unused=True,
+        )
+    _synchronize(inputs.device)
     for name, gradient in zip(leaves, found, strict=True):
         if gradient is not None:
             seen.results[f"{name}.grad"] = gradient.detach().clone()
+
+
+def _candidate(path: str) -> Callable[..., Any]:
+    """The function under test; Unsupported where this revision has no such module or function.
+
+    A module that exists but cannot be imported is broken, not absent, and raises what it raises.
+    """
+    module, _, name = path.partition(":")
+    try:
+        return getattr(import_module(module), name)  # type: ignore[no-any-return]
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+    except AttributeError:
+        pass
+    raise Unsupported(f"This revision has no function {path!r}.")
 
 
 def _arguments(

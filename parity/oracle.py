@@ -55,12 +55,24 @@ def expect(inputs: Inputs) -> Expectation:
     ones = _mapped(torch.ones_like, wide, wide_gradients)
     double = {"compute_dtype": torch.float64, "magnitude": False}
     sums = {"compute_dtype": torch.float64, "magnitude": True}
+    counted = _backward(*_forward(inputs, ones[0], sums), ones[1])
     return Expectation(
         reference=_backward(leaves, outputs, gradients),
         oracle=_backward(*_forward(inputs, wide, double), wide_gradients),
         magnitude=_backward(*_forward(inputs, absolute[0], sums), absolute[1]),
-        terms=_backward(*_forward(inputs, ones[0], sums), ones[1]),
+        terms={name: _terms(inputs, name, count) for name, count in counted.items()},
     )
+
+
+def _terms(inputs: Inputs, name: str, counted: torch.Tensor) -> torch.Tensor:
+    if inputs.spec.terms is not None:
+        return torch.full_like(counted, inputs.spec.terms)
+    if bool((counted != counted.round()).any()):
+        raise ValueError(
+            f"Expected whole numbers of terms in {name} but got {float(counted.flatten()[0]):.3g}; "
+            f"a coefficient of {inputs.spec.reference!r} is a constant, so set OpSpec.terms."
+        )
+    return counted
 
 
 def data_names(inputs: Inputs) -> list[str]:

@@ -73,6 +73,8 @@ class OpSpec:
     ``arithmetic`` is ``fp32_once`` (fp32 inside, one rounding) or ``promoted`` (each operation in
     the promoted dtype of tensor and table).  ``bit_equal`` demands the reference's bits on top.
     ``rounded_sums`` names tensors whose sum is rounded to storage before the last operations.
+    ``terms`` is the largest number of terms of any lane; None counts them by running the reference
+    on ones, which is right where every coefficient other than 1 comes from a tensor.
     """
 
     name: str
@@ -95,6 +97,7 @@ class OpSpec:
     arithmetic: str = "fp32_once"
     bit_equal: bool = False
     rounded_sums: tuple[str, ...] = ()
+    terms: int | None = None
 
     def __post_init__(self) -> None:
         _one_of(f"arithmetic of op {self.name!r}", self.arithmetic, ARITHMETIC)

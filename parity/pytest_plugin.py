@@ -1,0 +1,216 @@
+"""pytest plugin: cases as parameters, findings as failures, records below ``.parity/runs``.
+
+Loaded by ``pytest_plugins = ["parity.pytest_plugin"]`` in a conftest.py or with
+``-p parity.pytest_plugin``.  A test asks for ``parity_case`` (one planned case of each op, or of
+the ops its ``parity_op`` mark names) and hands it to ``parity_check``; a Hypothesis test draws from
+:func:`parity.strategies.cases` and does the same.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from .case import Case
+from .catalog import configured, resolve
+from .generate import plan
+from .interpreter import prepare
+from .record import Record, append, read, write_json
+from .spec import OpSpec
+
+SHRINK_RUNS = 150
+
+
+@dataclass(frozen=True)
+class Profile:
+    """How much a session searches: planned cases per op, and examples per Hypothesis test."""
+
+    planned: int
+    generated: int
+
+
+PROFILES = {
+    "dev": Profile(planned=0, generated=5),
+    "ci": Profile(planned=0, generated=25),
+    "nightly": Profile(planned=1000, generated=500),
+}
+OPTIONS = {
+    "profile": ("dev", f"how much to search: {', '.join(PROFILES)}"),
+    "seed": ("0", "whole number that all planned cases follow from"),
+    "ops": ("", 'contracts to test: "package.module:OPS" (default: [tool.parity] ops)'),
+}
+
+
+class CaseFailed(AssertionError):
+    """A case with findings: one sentence, the minimal case, and how to run it again."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """What every test of a session shares."""
+
+    folder: Path
+    worker: str
+    ops: str | None
+    seed: int
+    profile: Profile
+
+    def specs(self) -> dict[str, OpSpec]:
+        """The contracts under test, by op name."""
+        return resolve(self.ops)
+
+    def check(self, case: Case) -> None:
+        """Run a case; raises CaseFailed if it has findings or if the op lacks what it promises."""
+        record = self._run(case)
+        if record.status == "passed":
+            return
+        if record.status == "unsupported":
+            raise CaseFailed(f"Expected what the contract promises but got: {record.reason}")
+        minimal = self._shrink(case, record)
+        raise CaseFailed(_message(minimal, self._run(minimal)))
+
+    def _run(self, case: Case) -> Record:
+        from .runner import run_case
+
+        record = run_case(self.specs()[case.op], case)
+        write_json(self.folder / "cases" / f"{case.id}.json", case.to_dict())
+        append(self.folder / f"records-{self.worker}.jsonl", record)
+        return record
+
+    def _shrink(self, case: Case, record: Record) -> Case:
+        from .runner import run_case
+        from .shrink import Budget, shrink
+
+        spec, family = self.specs()[case.op], record.findings[0].family
+
+        def still_fails(smaller: Case) -> bool:
+            return any(f.family == family for f in run_case(spec, smaller).findings)
+
+        return shrink(spec, case, still_fails, Budget(runs=SHRINK_RUNS, seconds=60))
+
+
+def _message(case: Case, record: Record) -> str:
+    sentences = [finding.sentence for finding in record.findings]
+    lines = [*sentences[:1], *(f"also: {sentence}" for sentence in sentences[1:4])]
+    lines += [f"minimal case: {case.to_json()}", f"run it again: parity replay {case.id}"]
+    return "\n".join(lines)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--parity-profile``, ``--parity-seed``, ``--parity-ops`` and their ini twins."""
+    group = parser.getgroup("parity", "numerics parity of kernels")
+    for name, (default, text) in OPTIONS.items():
+        group.addoption(f"--parity-{name}", default=None, help=text)
+        parser.addini(f"parity_{name}", help=text, default=default)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the tier before any test module imports Triton, and open the session's folder."""
+    config.addinivalue_line("markers", "parity_op(*names): the ops that parity_case draws from")
+    tier = prepare()
+    profile = _choice(config, "profile", PROFILES)
+    seed = _option(config, "seed")
+    if not seed.isdecimal():
+        raise pytest.UsageError(f"Expected --parity-seed as a whole number but got {seed!r}.")
+    workerinput = getattr(config, "workerinput", {})
+    run = workerinput.get("parity_run") or time.strftime("%Y%m%d-%H%M%S") + f"-{os.getpid()}"
+    ops = _option(config, "ops") or configured(config.rootpath)
+    config.stash[_TIER] = tier
+    config.stash[_PROFILE] = profile
+    config.stash[_SESSION] = Session(
+        folder=config.rootpath / ".parity" / "runs" / run,
+        worker=workerinput.get("workerid", "main"),
+        ops=ops,
+        seed=int(seed),
+        profile=PROFILES[profile],
+    )
+    settings.register_profile(
+        f"parity-{profile}",
+        max_examples=PROFILES[profile].generated,
+        deadline=None,  # a test never judges time
+        derandomize=True,  # the same verdicts whatever the worker and the order
+        database=None,  # found cases are kept as case files
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.load_profile(f"parity-{profile}")
+
+
+_SESSION = pytest.StashKey[Session]()
+_TIER = pytest.StashKey[str]()
+_PROFILE = pytest.StashKey[str]()
+
+
+def _option(config: pytest.Config, name: str) -> str:
+    given = config.getoption(f"--parity-{name}")
+    return str(config.getini(f"parity_{name}") if given is None else given)
+
+
+def _choice(config: pytest.Config, name: str, allowed: dict[str, Profile]) -> str:
+    value = _option(config, name)
+    if value not in allowed:
+        raise pytest.UsageError(
+            f"Expected --parity-{name} among {', '.join(allowed)} but got {value!r}."
+        )
+    return value
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: object) -> None:
+    """Hand the run's name to an xdist worker, so that all of them write into one folder."""
+    node.workerinput["parity_run"] = node.config.stash[_SESSION].folder.name  # type: ignore[attr-defined]
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Tier, versions, profile and folder of the run."""
+    session, tier = config.stash[_SESSION], config.stash[_TIER]
+    where = "GPU" if tier == "gpu" else "CPU, through Triton's interpreter"
+    versions = " ".join(f"{name} {version(name)}" for name in ("torch", "triton", "hypothesis"))
+    return [
+        f"parity: {tier} tier ({where}), python {sys.version.split()[0]} {versions}",
+        f"parity: profile {config.stash[_PROFILE]}, seed {session.seed}, "
+        f"ops {session.ops or 'of this repository'}, records in {session.folder}",
+    ]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One parameter for each planned case of the ops under test."""
+    if "parity_case" not in metafunc.fixturenames:
+        return
+    session = metafunc.config.stash[_SESSION]
+    specs = session.specs()
+    mark = metafunc.definition.get_closest_marker("parity_op")
+    names = mark.args if mark else tuple(specs)
+    if unknown := set(names) - set(specs):
+        raise pytest.UsageError(f"Expected ops among {sorted(specs)} but got {sorted(unknown)}.")
+    cases = [
+        case for name in names for case in plan(specs[name], session.profile.planned, session.seed)
+    ]
+    metafunc.parametrize("parity_case", cases, ids=[f"{case.op}-{case.id}" for case in cases])
+
+
+@pytest.fixture(scope="session")
+def parity_check(pytestconfig: pytest.Config) -> Callable[[Case], None]:
+    """A function that runs a case and raises :class:`CaseFailed` if it has findings."""
+    return pytestconfig.stash[_SESSION].check
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """How many cases ran and where their records are, summed over all workers."""
+    folder = config.stash[_SESSION].folder
+    counts = Counter(
+        record.status for file in sorted(folder.glob("records-*.jsonl")) for record in read(file)
+    )
+    if counts:
+        shown = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+        terminalreporter.write_line(f"parity: {counts.total()} cases: {shown}; {folder}")

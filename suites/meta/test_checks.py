@@ -1,0 +1,250 @@
+"""Every check catches a planted bug and passes its honest twin."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from parity.case import Case
+from parity.generate import plan
+from parity.record import Record
+from parity.runner import device, run_case
+from parity.spec import Input, OpSpec, Output, Unsupported
+
+Tensor = torch.Tensor
+SPEC = OpSpec(
+    name="blend",
+    candidate=f"{__name__}:honest",
+    reference=f"{__name__}:reference",
+    inputs=(Input("x", "rows heads dim"), Input("r", "rows heads dim")),
+    outputs=(Output("y"),),
+    axes={"heads": (3, 5), "dim": (4, 7)},
+    terms=2,
+)
+
+
+def reference(
+    x: Tensor, r: Tensor, *, compute_dtype: torch.dtype = torch.float32, magnitude: bool = False
+) -> Tensor:
+    """y = 0.75 x - 0.375 r."""
+    wide_x, wide_r = x.to(compute_dtype), r.to(compute_dtype)
+    right = 0.375 * wide_r
+    return (0.75 * wide_x + (right if magnitude else -right)).to(x.dtype)
+
+
+class _Blend(torch.autograd.Function):
+    """The honest op; each planted bug replaces one of its two steps."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, r: Tensor, forward: Any, backward: Any) -> Tensor:
+        ctx.step = backward
+        return forward(x, r)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        return *ctx.step(grads[0]), None, None
+
+
+def _forward(x: Tensor, r: Tensor) -> Tensor:
+    y = torch.empty_like(x)
+    y.copy_(0.75 * x.float() - 0.375 * r.float())
+    return y
+
+
+def _backward(grad: Tensor) -> tuple[Tensor, Tensor]:
+    return (0.75 * grad.float()).to(grad.dtype), (-0.375 * grad.float()).to(grad.dtype)
+
+
+def honest(x: Tensor, r: Tensor) -> Tensor:
+    return _Blend.apply(x, r, _forward, _backward)
+
+
+def _planted(forward: Any = _forward, backward: Any = _backward) -> Callable[..., Tensor]:
+    return lambda x, r: _Blend.apply(x, r, forward, backward)
+
+
+def _raise(*_: Tensor) -> Any:
+    raise IndexError("row 17 of 12")
+
+
+def _wrong_lane(x: Tensor, r: Tensor) -> Tensor:
+    y = _forward(x, r)
+    y[-1, -1, -1] *= 1.0625
+    return y
+
+
+def _one_nan(x: Tensor, r: Tensor) -> Tensor:
+    y = _forward(x, r)
+    y[0, 1, 2] = float("nan")
+    return y
+
+
+def _forgets_a_head(x: Tensor, r: Tensor) -> Tensor:
+    y = torch.empty_like(x)
+    y[:, :-1] = _forward(x, r)[:, :-1]
+    return y
+
+
+def _writes_its_input(x: Tensor, r: Tensor) -> Tensor:
+    y = _forward(x, r)
+    x.detach()[0, 0, 0] += 1.0
+    return y
+
+
+def _writes_its_gradient(grad: Tensor) -> tuple[Tensor, Tensor]:
+    found = _backward(grad)
+    grad[0, 0, 0] += 1.0
+    return found
+
+
+def _writes_past_its_output(x: Tensor, r: Tensor) -> Tensor:
+    y = _forward(x, r)
+    y.as_strided((1,), (1,), y.storage_offset() + y.numel())[0] = 1.0
+    return y
+
+
+def _writes_before_its_input(x: Tensor, r: Tensor) -> Tensor:
+    x.detach().as_strided((1,), (1,), x.storage_offset() - 1)[0] = 1.0
+    return _forward(x, r)
+
+
+def _transposed(x: Tensor, r: Tensor) -> Tensor:
+    return _forward(x, r).transpose(0, 1).contiguous().transpose(0, 1)
+
+
+def _wrong_sign(grad: Tensor) -> tuple[Tensor, Tensor]:
+    left, right = _backward(grad)
+    return left, -right
+
+
+raises_forward = _planted(_raise)
+raises_backward = _planted(backward=_raise)
+one_dimension_less = _planted(lambda x, r: _forward(x, r)[..., :-1].contiguous())
+wider = _planted(lambda x, r: _forward(x, r).double())
+strided = _planted(_transposed)
+no_gradient = _planted(backward=lambda grad: (None, _backward(grad)[1]))
+wrong_lane = _planted(_wrong_lane)
+one_nan = _planted(_one_nan)
+half_precise = _planted(lambda x, r: (0.75 * x - (0.375 * r).bfloat16()).to(x.dtype))
+forgets_a_head = _planted(_forgets_a_head)
+writes_its_input = _planted(_writes_its_input)
+writes_its_gradient = _planted(backward=_writes_its_gradient)
+writes_past_its_output = _planted(_writes_past_its_output)
+writes_before_its_input = _planted(_writes_before_its_input)
+wrong_gradient_sign = _planted(backward=_wrong_sign)
+
+
+def returns_its_input(x: Tensor, r: Tensor) -> Tensor:
+    """The right values, but in the memory of x, which the contract does not offer."""
+    with torch.no_grad():
+        x.copy_(0.75 * x.float() - 0.375 * r.float())
+    return x
+
+
+PLANTED = {
+    "raises_forward": ("runs", "forward"),
+    "raises_backward": ("runs", "backward"),
+    "one_dimension_less": ("structure", "y"),
+    "wider": ("structure", "y"),
+    "strided": ("structure", "y"),
+    "no_gradient": ("structure", "x.grad"),
+    "wrong_lane": ("values", "y"),
+    "one_nan": ("values", "y"),
+    "half_precise": ("values", "y"),
+    "forgets_a_head": ("written", "y"),
+    "writes_its_input": ("inputs_unchanged", "x"),
+    "writes_its_gradient": ("gradients_unchanged", "incoming gradient of y"),
+    "writes_past_its_output": ("guards", "forward"),
+    "writes_before_its_input": ("guards", "forward"),
+    "wrong_gradient_sign": ("values", "r.grad"),
+    "returns_its_input": ("aliasing", "y"),
+}
+
+
+def _run(name: str, case: Case, **contract: Any) -> Record:
+    return run_case(replace(SPEC, candidate=f"{__name__}:{name}", **contract), case)
+
+
+def _case(dtype: str, **variants: str) -> Case:
+    layout = {"x": "contiguous", "r": "contiguous", "y.grad": "contiguous"} | variants
+    return Case("blend", "plain", dtype, {"heads": 3, "dim": 4, "tokens": 2}, variants=layout)
+
+
+def test_the_honest_op_passes_every_planned_case() -> None:
+    for case in plan(SPEC, 20, 0):
+        assert _run("honest", case).findings == ()
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_bug_is_found_by_its_check(name: str) -> None:
+    record = _run(name, _case("float32"))
+    assert PLANTED[name] in [(finding.check, finding.tensor) for finding in record.findings]
+
+
+def test_a_bitwise_contract_sees_one_ulp() -> None:
+    """Within the bound, so only the contract that promises the reference's bits is broken."""
+    record = _run("one_ulp", _case("float32"), bit_equal=True)
+    assert {finding.check for finding in record.findings} == {"reference_bits"}
+    assert _run("one_ulp", _case("float32")).findings == ()
+    assert _run("honest", _case("float32"), bit_equal=True).findings == ()
+
+
+def one_ulp(x: Tensor, r: Tensor) -> Tensor:
+    """One ulp beside the reference in every element."""
+    return _planted(lambda x, r: torch.nextafter(_forward(x, r), torch.full_like(x, 1e9)))(x, r)
+
+
+def test_a_wrong_sign_in_low_precision_is_found() -> None:
+    for dtype in ("bfloat16", "float16"):
+        record = _run("wrong_gradient_sign", _case(dtype))
+        assert ("values", "r.grad") in [(f.check, f.tensor) for f in record.findings]
+
+
+def test_an_expanded_gradient_is_handed_over_as_it_is() -> None:
+    record = _run("needs_dense_gradient", _case("float32", **{"y.grad": "expanded"}))
+    assert [(f.check, f.tensor) for f in record.findings] == [("runs", "backward")] or (
+        record.findings[0].check == "runs"
+    )
+
+
+def _dense_only(grad: Tensor) -> tuple[Tensor, Tensor]:
+    if not grad.is_contiguous():
+        raise AssertionError
+    return _backward(grad)
+
+
+needs_dense_gradient = _planted(backward=_dense_only)
+
+
+def test_a_missing_capability_is_not_a_failure_and_not_a_pass() -> None:
+    record = _run("lacks_it", _case("float32"))
+    assert (record.status, record.checks, record.findings) == ("unsupported", (), ())
+    assert "no such thing" in record.reason
+
+
+def lacks_it(x: Tensor, r: Tensor) -> Tensor:
+    raise Unsupported("There is no such thing in this revision.")
+
+
+def test_a_function_that_is_not_there_is_a_missing_capability() -> None:
+    assert _run("never_written", _case("float32")).status == "unsupported"
+
+
+def test_what_the_contract_forbids_is_refused() -> None:
+    with pytest.raises(ValueError, match="heads"):
+        _run("honest", replace(_case("float32"), axes={"heads": 4, "dim": 4, "tokens": 2}))
+    with pytest.raises(ValueError, match="layout"):
+        _run("honest", replace(_case("float32"), layout="thd"))
+
+
+def test_a_constant_coefficient_needs_the_number_of_terms() -> None:
+    with pytest.raises(ValueError, match=r"set OpSpec\.terms"):
+        _run("honest", _case("float32"), terms=None)
+
+
+def test_the_same_case_gives_the_same_record() -> None:
+    for name in ("honest", "wrong_lane"):
+        assert _run(name, _case("bfloat16")) == _run(name, _case("bfloat16"))
+    assert device().type in ("cpu", "cuda")
