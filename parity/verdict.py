@@ -167,9 +167,9 @@ def classify(
     return [_values(blank, base, head)]
 
 
-def _because(blank: Judgement, verdict: Verdict, reason: str) -> Judgement:
+def _because(blank: Judgement, verdict: Verdict, reason: str, sentence: str = "") -> Judgement:
     """A verdict on a case as a whole; cases with one reason belong together."""
-    return replace(blank, verdict=verdict, family=reason, sentence=reason)
+    return replace(blank, verdict=verdict, family=reason, sentence=sentence or reason)
 
 
 def _values(blank: Judgement, base: Record, head: Record) -> Judgement:
@@ -188,13 +188,15 @@ def _values(blank: Judgement, base: Record, head: Record) -> Judgement:
 def _capability(
     blank: Judgement, base: Record, head: Record, seen_base: Families
 ) -> list[Judgement]:
+    if head.status == base.status:
+        return [_because(blank, Verdict.UNSUPPORTED, head.reason)]
     if head.status == "unsupported":
-        lost = base.status != "unsupported"
-        verdict = Verdict.LOST_CAPABILITY if lost else Verdict.UNSUPPORTED
-        return [_because(blank, verdict, head.reason)]
+        sentence = f"Base could run this, head cannot: {head.reason}"
+        return [_because(blank, Verdict.LOST_CAPABILITY, head.reason, sentence)]
     failures = _by_signature(head)
     if not failures:
-        return [_because(blank, Verdict.NEW_CAPABILITY, base.reason)]
+        sentence = f"Head passes where base could not run: {base.reason}"
+        return [_because(blank, Verdict.NEW_CAPABILITY, base.reason, sentence)]
     return [_new_failure(blank, finding, seen_base) for finding in failures.values()]
 
 
@@ -240,9 +242,13 @@ def _one_sided(
 
 
 def _hides(record: Record, finding: Finding) -> bool:
-    """Whether this arm raised (or was lost) before the check behind ``finding`` had its turn."""
-    raised = any(item.check == "runs" for item in findings_of(record))
-    return raised and finding.check not in record.checks
+    """Whether this arm raised (or was lost) before it could show ``finding``.
+
+    An arm that raised in backward has shown its outputs, which then have digests.
+    """
+    raised = {item.tensor for item in findings_of(record) if item.check == "runs"}
+    shown = {"forward", *record.digests} if raised == {"backward"} else set()
+    return bool(raised) and finding.tensor not in shown
 
 
 def _elsewhere(blank: Judgement, finding: Finding, seen: Families) -> str:

@@ -1,0 +1,206 @@
+"""One process per arm: its own import path, environment and Triton cache, replaced when it is lost.
+
+A case that crashes or hangs costs that case only.  Functions whose name starts with ``_`` and that
+have no ``self`` run inside the process.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import multiprocessing
+import os
+import platform
+import signal
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from pebble import ProcessExpired, ProcessPool
+
+from .arms import Arm
+from .case import Case
+from .record import Finding, Record
+from .spec import OpSpec
+
+DEADLINE = 120.0  # seconds for one case; thirty times what the slowest planned case takes
+START = 300.0  # seconds to import everything and read the contracts, on a cold disk
+
+Job = tuple[OpSpec, Case]
+
+
+@dataclass
+class Worker:
+    """The process that runs the cases of one arm; what it prints goes to ``log``."""
+
+    arm: Arm
+    cache: Path
+    log: Path
+    pool: ProcessPool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.pool = ProcessPool(
+            max_workers=1,
+            initializer=_start,
+            initargs=(self.arm, str(self.cache), str(self.log)),
+            context=multiprocessing.get_context("spawn"),
+        )
+
+    def specs(self, ops: str | None) -> list[OpSpec]:
+        """The contracts that ``ops`` names when this arm's root is on the import path."""
+        found: list[OpSpec] = self.pool.schedule(_specs, (ops,), timeout=START).result()
+        return found
+
+    def describe(self, specs: list[OpSpec]) -> Future[dict[str, Any]]:
+        """Provenance of the candidates, tier and versions."""
+        return self.pool.schedule(_describe, (specs, self.arm.root), timeout=START)
+
+    def run(self, spec: OpSpec, case: Case) -> Future[Record]:
+        """Start one case; :meth:`outcome` makes a record of whatever becomes of it."""
+        return self.pool.schedule(_run, (spec, case, self.arm.name), timeout=DEADLINE)
+
+    def outcome(self, future: Future[Record], case: Case) -> Record:
+        """The record of a case that ended, well or badly."""
+        error = future.exception()
+        if error is None:
+            return future.result()
+        status, reason = "infrastructure", f"{type(error).__name__}: {error}"
+        if isinstance(error, ProcessExpired):
+            status, reason = "crashed", _cause(error.exitcode)
+        elif isinstance(error, SystemExit):
+            status, reason = "crashed", f"exit code {error.code}"
+        elif isinstance(error, TimeoutError):
+            status, reason = "timeout", f"more than {DEADLINE:g} seconds"
+        return Record(case.id, case.op, self.arm.name, status, reason=reason)
+
+
+@contextmanager
+def workers(arms: Iterable[Arm], cache: Path, logs: Path) -> Iterator[list[Worker]]:
+    """A process for each arm, started at the same time and stopped in the end."""
+    started = [Worker(arm, cache / arm.name, logs / f"{arm.name}.log") for arm in arms]
+    try:
+        yield started
+    finally:
+        for worker in started:
+            worker.pool.stop()  # type: ignore[no-untyped-call]  # pebble leaves it untyped
+        for worker in started:
+            worker.pool.join()
+
+
+def run_all(
+    team: list[Worker],
+    jobs: list[Job],
+    before: Callable[[Case], None],
+    after: Callable[[Record], None],
+) -> None:
+    """Run every job in every worker, the workers side by side.
+
+    ``before`` is called with a case before it starts, ``after`` with its record as it arrives.
+    """
+    waiting = [iter(jobs) for _ in team]
+    running: dict[Future[Record], tuple[int, Case]] = {}
+
+    def advance(index: int) -> None:
+        job = next(waiting[index], None)
+        if job is not None:
+            before(job[1])
+            running[team[index].run(*job)] = (index, job[1])
+
+    for index in range(len(team)):
+        advance(index)
+    while running:
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            index, case = running.pop(future)
+            after(team[index].outcome(future, case))
+            advance(index)
+
+
+def _cause(code: int) -> str:
+    """A signal by name, or an exit code."""
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"exit code {code}"
+
+
+_failed_start: list[Exception] = []
+_tier: list[str] = []
+
+
+def _start(arm: Arm, cache: str, log: str) -> None:
+    """Set the process up; an error is kept for the first task, which can report it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which stops us
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    faulthandler.enable()
+    os.environ |= {"TRITON_CACHE_DIR": cache, "OMP_NUM_THREADS": "1"}
+    try:
+        _prepare(Path(arm.root))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the parent must hear of it
+        _failed_start.append(error)
+
+
+def _prepare(root: Path) -> None:
+    from .provenance import mount
+
+    mount(root)
+    from .interpreter import prepare
+
+    _tier.append(prepare())
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def _ready() -> None:
+    for error in _failed_start:
+        raise error
+
+
+def _specs(ops: str | None) -> list[OpSpec]:
+    from .catalog import resolve
+
+    _ready()
+    return list(resolve(ops).values())
+
+
+def _describe(specs: list[OpSpec], root: str) -> dict[str, Any]:
+    from .provenance import describe
+
+    _ready()
+    versions = {name: version(name) for name in ("torch", "triton")}
+    versions["python"] = platform.python_version()
+    return {"tier": _tier[0], "versions": versions} | describe(specs, Path(root))
+
+
+def _run(spec: OpSpec, case: Case, arm: str) -> Record:
+    from .provenance import absent
+    from .runner import run_case
+
+    _ready()
+    try:
+        missing = absent(spec.candidate)
+    except ValueError:
+        raise
+    except Exception as error:  # noqa: BLE001 - code under test that cannot even be imported
+        return Record(case.id, case.op, arm, "failed", findings=(_broken(error),), checks=("runs",))
+    if missing:
+        return Record(case.id, case.op, arm, "unsupported", reason=missing)
+    try:
+        return run_case(spec, case, arm)
+    except Exception:
+        traceback.print_exc()  # into the log: the record has room for one line only
+        raise
+
+
+def _broken(error: Exception) -> Finding:
+    from .observe import describe_error
+
+    kind, frame = describe_error(error)
+    sentence = f"Expected the candidate to import but it raised {type(error).__name__}: {error}."
+    return Finding("runs", "import", kind, frame=frame, sentence=sentence)

@@ -1,0 +1,76 @@
+"""The folder of a run, ``.parity/runs/<id>``, and how to find a case in one again."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .case import Case
+from .record import Record, append, read, write_json
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: ``run.json`` first, then cases and records as they come, ``result.json`` last."""
+
+    folder: Path
+
+    @property
+    def id(self) -> str:
+        """The name of the folder; ids sort by time."""
+        return self.folder.name
+
+    @classmethod
+    def create(cls, workspace: Path) -> Run:
+        """A new, empty run."""
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        run = cls(workspace / "runs" / f"{stamp}-{secrets.token_hex(2)}")
+        (run.folder / "cases").mkdir(parents=True)
+        return run
+
+    def save_case(self, case: Case) -> None:
+        """Write a case before it runs, so that it can be replayed whatever becomes of it."""
+        path = self.case_file(case.id)
+        if not path.exists():
+            write_json(path, case.to_dict())
+
+    def case_file(self, case_id: str) -> Path:
+        """Where a case of this run is."""
+        return self.folder / "cases" / f"{case_id}.json"
+
+    def add(self, record: Record) -> None:
+        """Add a record of a planned case."""
+        append(self.folder / f"records-{record.arm}.jsonl", record)
+
+    def add_probe(self, record: Record) -> None:
+        """Add a record of a case that shrinking tried; it is not one of the planned cases."""
+        append(self.folder / f"probes-{record.arm}.jsonl", record)
+
+    def write(self, name: str, document: dict[str, Any]) -> None:
+        """Write ``<name>.json`` whole or not at all."""
+        write_json(self.folder / f"{name}.json", {"schema_version": SCHEMA_VERSION} | document)
+
+    def document(self, name: str) -> dict[str, Any]:
+        """The content of ``<name>.json``, or an empty one."""
+        path = self.folder / f"{name}.json"
+        found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+        return found
+
+    def all_records(self) -> Iterator[Record]:
+        """The records of planned cases, then those of shrinking, as they were written."""
+        for pattern in ("records*.jsonl", "probes*.jsonl"):
+            for file in sorted(self.folder.glob(pattern)):
+                yield from read(file)
+
+
+def all_runs(workspace: Path) -> Iterator[Run]:
+    """The runs of a workspace, the newest first."""
+    folders = sorted((workspace / "runs").glob("*/"), key=lambda item: item.stat().st_mtime)
+    return (Run(folder) for folder in reversed(folders))

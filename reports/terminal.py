@@ -1,0 +1,97 @@
+"""A run on the terminal: header, table of verdicts, one sentence for each group of findings.
+
+Everything comes from ``run.json``, ``environment.json`` and ``result.json``; nothing is decided
+here.  Names and messages come from code under test, so they are shown as plain text: no markup, no
+control characters.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+TIERS = {"gpu": "GPU", "interpreter": "Triton's interpreter on the CPU"}
+WITHOUT_SENTENCE = ("IDENTICAL",)
+WIDE = 200  # columns where no terminal cuts them
+
+
+def console() -> Console:
+    """Standard output; a pipe or a file gets long lines and no control characters."""
+    output = Console(highlight=False)
+    return output if output.is_terminal else Console(highlight=False, width=WIDE)
+
+
+def plain(text: object) -> str:
+    """Text with every control character spelled out."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))
+
+
+def show_header(output: Console, run: dict[str, Any], environment: dict[str, Any]) -> None:
+    """Which tier, which versions, which two arms, how many cases."""
+    versions = ", ".join(f"{name} {v}" for name, v in sorted(environment["versions"].items()))
+    _line(output, f"Tier: {TIERS.get(environment['tier'], environment['tier'])} ({versions})")
+    for name, arm in run["arms"].items():
+        _line(output, f"{name}: {_arm(arm)}")
+    _line(output, f"{run['cases']} cases, seed {run['seed']}")
+
+
+def _arm(arm: dict[str, Any]) -> str:
+    if arm["kind"] == "import_root":
+        return str(arm["root"])
+    changes = " with uncommitted changes" if arm["dirty"] else ""
+    return f"{arm['ref']} at {arm['commit'][:12]}{changes}"
+
+
+def show_result(output: Console, result: dict[str, Any], folder: str) -> None:
+    """The table, the findings, and the line that says how it ended."""
+    _line(output)
+    output.print(_table(result["ops"]))
+    for item in result["items"]:
+        if item["verdict"] not in WITHOUT_SENTENCE:
+            _line(output)
+            _finding(output, item)
+    _line(output)
+    _line(output, f"Records: {folder}")
+    _line(output, result["sentence"], "bold")
+
+
+def _table(ops: dict[str, dict[str, int]]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("op", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("cases", justify="right")
+    for op, counts in ops.items():
+        for index, (verdict, count) in enumerate(counts.items()):
+            name = "" if index else plain(op)
+            table.add_row(Text(name), Text(verdict, _style(verdict)), Text(str(count)))
+    return table
+
+
+def _finding(output: Console, item: dict[str, Any]) -> None:
+    count = len(item["cases"])
+    title = Text.assemble(
+        (item["verdict"], _style(item["verdict"])),
+        f" {plain(item['op'])}, {count} {'case' if count == 1 else 'cases'}",
+    )
+    output.print(title, soft_wrap=True)
+    _line(output, f"  {item['sentence']}")
+    if item["evidence"]:
+        _line(output, f"  Base fails alike in case {item['evidence']}.")
+    for tensor, (before, after) in sorted(item["headroom"].items()):
+        _line(output, f"  {tensor}: {before:.3g} of its bound used before, {after:.3g} now")
+    if item["shrinking_exhausted"]:
+        _line(output, "  Shrinking stopped at its budget; a smaller case may exist.")
+    _line(output, f"  {item['replay']}")
+
+
+def _style(verdict: str) -> str:
+    if verdict in ("REGRESSION", "LOST_CAPABILITY"):
+        return "bold red"
+    return "green" if verdict in ("IDENTICAL", "FIXED", "NEW_CAPABILITY") else "yellow"
+
+
+def _line(output: Console, text: str = "", style: str = "") -> None:
+    output.print(Text(plain(text), style), soft_wrap=True)
