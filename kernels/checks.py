@@ -35,8 +35,8 @@ def check_last_stride(name: str, t: Tensor) -> None:
         )
 
 
-def check_rotation(emb_dim: int, width: int, rotary_interleaved: bool = False) -> None:
-    """What can be rotated; ``width`` is the number of lanes that ``emb_dim`` must be."""
+def check_rotation(emb_dim: int, width: int, rotary_interleaved: bool = False, *kept: int) -> None:
+    """What can be rotated; ``width`` is how many lanes ``emb_dim`` must be, ``kept`` are copied."""
     if rotary_interleaved:
         raise ValueError(
             "Expected rotary_interleaved=False but got True; use the unfused path for tables that "
@@ -44,6 +44,8 @@ def check_rotation(emb_dim: int, width: int, rotary_interleaved: bool = False) -
         )
     if emb_dim < 2 or emb_dim % 2:
         raise ValueError(f"Expected an even emb_dim of at least 2 but got emb_dim={emb_dim}.")
+    if any(lanes < 0 for lanes in kept):
+        raise ValueError(f"Expected no negative number of kept lanes but got {kept}.")
     if width != emb_dim:
         raise ValueError(f"Expected emb_dim={emb_dim} rotated lanes but the tensor has {width}.")
 
@@ -63,8 +65,8 @@ def check_tables(cos: Tensor, sin: Tensor, t: Tensor, emb_dim: int) -> None:
             )
         if table.dtype not in (torch.float32, t.dtype) or table.device != t.device:
             raise ValueError(
-                f"Expected {name} in float32 or {t.dtype} on {t.device} but got {table.dtype} on "
-                f"{table.device}."
+                f"Expected {name} in {torch.float32} or the dtype of the data, {t.dtype}, on "
+                f"{t.device} but got {table.dtype} on {table.device}."
             )
         if table.stride(-1) != 1:
             raise ValueError(
