@@ -12,7 +12,7 @@ import torch
 
 from .case import Case
 from .spec import Input, OpSpec
-from .values import integers, normal_floats, table_angles
+from .values import floats, integers, table_angles
 
 GUARD = 64  # least guard elements on each side; a multiple keeps the alignment of real tensors
 GAP = 8  # guard elements between the rows of a sliced tensor
@@ -96,7 +96,7 @@ def build_inputs(
     guard = _guard_elements(case, axes)
     tensors = {}
     for item in spec.inputs:
-        values = given[item.name] if item.name in given else _values(item, case, axes)
+        values = given[item.name] if item.name in given else _values(spec, item, case, axes)
         if values is not None:
             variant = case.variants.get(item.name, "contiguous")
             poison = item.kind in ("cos", "sin")
@@ -116,15 +116,18 @@ def incoming_gradient(
     variant = inputs.case.variants[f"{name}.grad"]
     values = inputs.given.get(f"{name}.grad")
     if values is None:
-        values = _random(inputs.case, f"{name}.grad", tuple(shape))
+        values = _random(inputs.spec, inputs.case, f"{name}.grad", tuple(shape))
     guard = _guard_elements(inputs.case, inputs.rows)
     return place(values, dtype, variant, guard, inputs.device)
 
 
-def _random(case: Case, name: str, shape: tuple[int, ...]) -> torch.Tensor:
+def _random(spec: OpSpec, case: Case, name: str, shape: tuple[int, ...]) -> torch.Tensor:
     """Values of a data tensor or gradient, float64; equal along the axes it is expanded over."""
-    values = normal_floats(case.seed, name, prod(shape)).reshape(shape)
-    variant = case.variants[name]
+    regime, variant = case.variants["values"], case.variants[name]
+    values = floats(
+        case.seed, name, prod(shape), regime, case.dtype, sums=bool(spec.sums or spec.rounded_sums)
+    )
+    values = values.reshape(shape)
     if variant == "expanded" and values.any():
         values = np.broadcast_to(values.flat[np.flatnonzero(values)[0]], shape).copy()
     if variant == "expanded_heads":
@@ -234,14 +237,14 @@ def _dtype(item: Input, case: Case) -> torch.dtype:
     return getattr(torch, name)  # type: ignore[no-any-return]
 
 
-def _values(item: Input, case: Case, axes: Mapping[str, int]) -> torch.Tensor | None:
+def _values(spec: OpSpec, item: Input, case: Case, axes: Mapping[str, int]) -> torch.Tensor | None:
     if item.kind in ("cos", "sin"):
         size = shape_of(item.shape, case.layout, axes)
-        angles = table_angles(size[0], size[-1], case.equal_halves)
+        angles = table_angles(size[0], size[-1], case.halves)
         return torch.from_numpy(np.cos(angles) if item.kind == "cos" else np.sin(angles)).view(size)
     if item.kind != "data":
         return _packing(item.kind, case, axes)
-    return _random(case, item.name, shape_of(item.shape, case.layout, axes))
+    return _random(spec, case, item.name, shape_of(item.shape, case.layout, axes))
 
 
 def _packing(kind: str, case: Case, axes: Mapping[str, int]) -> torch.Tensor | None:

@@ -168,7 +168,8 @@ def _run(name: str, case: Case, **contract: Any) -> Record:
 
 
 def _case(dtype: str, **variants: str) -> Case:
-    layout = {"x": "contiguous", "r": "contiguous", "y.grad": "contiguous"} | variants
+    layout = {"x": "contiguous", "r": "contiguous", "y.grad": "contiguous"}
+    layout |= {"values": "normal"} | variants
     return Case("blend", "plain", dtype, {"heads": 3, "dim": 4, "tokens": 2}, variants=layout)
 
 
