@@ -104,14 +104,15 @@ def check_positions(
         if whole_pack_table or any(item is not None for item in packing):
             raise ValueError(f"Expected no packing with an SBHD tensor of shape {tuple(t.shape)}.")
         return Positions(None, None, None, t.shape[1], 0, 0, 0, 1, False)
+    if cu_seqlens is not None:
+        _check_integers("cu_seqlens", cu_seqlens, None, t)
+    if cu_seqlens is not None and cu_seqlens_padded is not None:
+        _check_integers("cu_seqlens_padded", cu_seqlens_padded, cu_seqlens.shape[0], t)
     if position_ids is not None:
         _check_integers("position_ids", position_ids, t.shape[0], t)
         return Positions(None, None, position_ids, 1, 0, 0, 0, 1, False)
     if cu_seqlens is None:
         raise ValueError("Expected cu_seqlens or position_ids with a THD tensor but got neither.")
-    _check_integers("cu_seqlens", cu_seqlens, None, t)
-    if cu_seqlens_padded is not None:
-        _check_integers("cu_seqlens_padded", cu_seqlens_padded, cu_seqlens.shape[0], t)
     sequences = cu_seqlens.shape[0] - 1
     steps = (sequences + 1).bit_length()
     return Positions(

@@ -79,7 +79,8 @@ class OpSpec:
     ``sums`` names tensors that are sums over heads, ``rounded_sums`` those whose sum is rounded to
     storage before the last operations.
     ``terms`` is the largest number of terms of any lane; None counts them by running the reference
-    on ones, which is right where every coefficient other than 1 comes from a tensor.
+    on ones, which is right where every coefficient other than 1 comes from a tensor.  ``refuses``
+    names the illegal calls (:mod:`parity.refusals`) that must raise ValueError.
     """
 
     name: str
@@ -105,6 +106,7 @@ class OpSpec:
     sums: tuple[str, ...] = ()
     rounded_sums: tuple[str, ...] = ()
     terms: int | None = None
+    refuses: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _one_of(f"arithmetic of op {self.name!r}", self.arithmetic, ARITHMETIC)
