@@ -16,6 +16,7 @@ import click
 
 from . import __version__
 from .git import Refused
+from .triage import triage
 from .verdict import Exit
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ def cli() -> None:
     Exit codes: 0 no regression, 1 regression, 2 interrupted, 3 fault of parity itself, 4 wrong
     usage, 5 nothing compared, 10 inconclusive.
     """
+
+
+cli.add_command(triage)
 
 
 @cli.command()
