@@ -23,4 +23,4 @@ def choose_tile(tile: int | None, lanes: int) -> int:
 
 def choose_warps(elements: int) -> int:
     """1, 2 or 4 warps for a tile of ``elements``, so that no warp repeats the work of another."""
-    return max(1, min(4, elements // _LANES_PER_WARP))
+    return next((warps for warps in (4, 2) if warps * _LANES_PER_WARP <= elements), 1)
