@@ -6,7 +6,8 @@ Every draw goes through one ``random.Random``.  A plan seeds it itself; Hypothes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
 from random import Random
 from typing import Any
 
@@ -191,3 +192,17 @@ def _illegal_pack(case: Case) -> str:
 def _shown(allowed: Sequence[Any]) -> str:
     shown = [repr(value) for value in allowed[:8]]
     return ", ".join(shown + ["..."] * (len(allowed) > 8))
+
+
+def coverage(spec: OpSpec, cases: Iterable[Case]) -> tuple[int, int]:
+    """(pairs of finite choices that occur in ``cases``, pairs that could), over all layouts."""
+    seen: set[tuple[object, ...]] = set()
+    for case in cases:
+        chosen = choices(case)
+        axes = [name for name in finite_axes(spec, case.layout) if name in chosen]
+        seen |= {(case.layout, a, chosen[a], b, chosen[b]) for a, b in combinations(axes, 2)}
+    possible = 0
+    for layout in spec.layouts:
+        sizes = [len(values) for values in finite_axes(spec, layout).values()]
+        possible += sum(a * b for a, b in combinations(sizes, 2))
+    return len(seen), possible

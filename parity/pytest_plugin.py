@@ -12,8 +12,9 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 
@@ -22,9 +23,11 @@ from hypothesis import HealthCheck, settings
 
 from .case import Case
 from .catalog import configured, resolve
-from .generate import plan
+from .corpus import kept
+from .generate import coverage, plan
 from .interpreter import prepare
-from .record import Record, append, read, write_json
+from .record import Record, append, read
+from .runs import Run
 from .spec import OpSpec
 
 SHRINK_RUNS = 150
@@ -58,15 +61,22 @@ class CaseFailed(AssertionError):
 class Session:
     """What every test of a session shares."""
 
-    folder: Path
+    project: Path
+    run: Run
     worker: str
     ops: str | None
     seed: int
     profile: Profile
 
+    @cached_property
     def specs(self) -> dict[str, OpSpec]:
         """The contracts under test, by op name."""
         return resolve(self.ops)
+
+    def cases(self, spec: OpSpec) -> list[Case]:
+        """The kept cases of an op, then the planned ones."""
+        planned = plan(spec, self.profile.planned, self.seed)
+        return list({case.id: case for case in [*kept(self.project, spec), *planned]}.values())
 
     def check(self, case: Case) -> None:
         """Run a case; raises CaseFailed if it has findings or if the op lacks what it promises."""
@@ -81,16 +91,18 @@ class Session:
     def _run(self, case: Case) -> Record:
         from .runner import run_case
 
-        record = run_case(self.specs()[case.op], case)
-        write_json(self.folder / "cases" / f"{case.id}.json", case.to_dict())
-        append(self.folder / f"records-{self.worker}.jsonl", record)
+        if not self.run.document("run"):
+            self.run.write("run", {"kind": "pytest", "ops": self.ops})
+        self.run.save_case(case)
+        record = run_case(self.specs[case.op], case)
+        append(self.run.folder / f"records-{self.worker}.jsonl", record)
         return record
 
     def _shrink(self, case: Case, record: Record) -> Case:
         from .runner import run_case
         from .shrink import Budget, shrink
 
-        spec, family = self.specs()[case.op], record.findings[0].family
+        spec, family = self.specs[case.op], record.findings[0].family
 
         def still_fails(smaller: Case) -> bool:
             return any(f.family == family for f in run_case(spec, smaller).findings)
@@ -127,7 +139,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_TIER] = tier
     config.stash[_PROFILE] = profile
     config.stash[_SESSION] = Session(
-        folder=config.rootpath / ".parity" / "runs" / run,
+        project=config.rootpath,
+        run=Run(config.rootpath / ".parity" / "runs" / run),
         worker=workerinput.get("workerid", "main"),
         ops=ops,
         seed=int(seed),
@@ -166,7 +179,7 @@ def _choice(config: pytest.Config, name: str, allowed: dict[str, Profile]) -> st
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: object) -> None:
     """Hand the run's name to an xdist worker, so that all of them write into one folder."""
-    node.workerinput["parity_run"] = node.config.stash[_SESSION].folder.name  # type: ignore[attr-defined]
+    node.workerinput["parity_run"] = node.config.stash[_SESSION].run.id  # type: ignore[attr-defined]
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
@@ -177,7 +190,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     return [
         f"parity: {tier} tier ({where}), python {sys.version.split()[0]} {versions}",
         f"parity: profile {config.stash[_PROFILE]}, seed {session.seed}, "
-        f"ops {session.ops or 'of this repository'}, records in {session.folder}",
+        f"ops {session.ops or 'of this repository'}, records in {session.run.folder}",
     ]
 
 
@@ -186,14 +199,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "parity_case" not in metafunc.fixturenames:
         return
     session = metafunc.config.stash[_SESSION]
-    specs = session.specs()
+    specs = session.specs
     mark = metafunc.definition.get_closest_marker("parity_op")
     names = mark.args if mark else tuple(specs)
     if unknown := set(names) - set(specs):
         raise pytest.UsageError(f"Expected ops among {sorted(specs)} but got {sorted(unknown)}.")
-    cases = [
-        case for name in names for case in plan(specs[name], session.profile.planned, session.seed)
-    ]
+    cases = [case for name in names for case in session.cases(specs[name])]
     metafunc.parametrize("parity_case", cases, ids=[f"{case.op}-{case.id}" for case in cases])
 
 
@@ -207,10 +218,25 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
     """How many cases ran and where their records are, summed over all workers."""
-    folder = config.stash[_SESSION].folder
+    session = config.stash[_SESSION]
+    folder = session.run.folder
     counts = Counter(
         record.status for file in sorted(folder.glob("records-*.jsonl")) for record in read(file)
     )
     if counts:
         shown = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
         terminalreporter.write_line(f"parity: {counts.total()} cases: {shown}; {folder}")
+    for name, seen, possible in _covered(session):
+        terminalreporter.write_line(
+            f"parity: {name} covered {seen} of {possible} pairs of finite choices"
+        )
+
+
+def _covered(session: Session) -> Iterator[tuple[str, int, int]]:
+    """(op, pairs covered, pairs possible) of every op that ran."""
+    ran: dict[str, list[Case]] = {}
+    for path in sorted(session.run.folder.glob("cases/*.json")):
+        case = Case.from_file(path)
+        ran.setdefault(case.op, []).append(case)
+    for name, cases in sorted(ran.items()):
+        yield name, *coverage(session.specs[name], cases)
