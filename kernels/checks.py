@@ -35,8 +35,8 @@ def check_last_stride(name: str, t: Tensor) -> None:
         )
 
 
-def check_rotation(emb_dim: int, width: int, rotary_interleaved: bool = False) -> None:
-    """What can be rotated; ``width`` is the number of lanes that ``emb_dim`` must be."""
+def check_rotation(emb_dim: int, width: int, rotary_interleaved: bool = False, *kept: int) -> None:
+    """What can be rotated; ``width`` is how many lanes ``emb_dim`` must be, ``kept`` are copied."""
     if rotary_interleaved:
         raise ValueError(
             "Expected rotary_interleaved=False but got True; use the unfused path for tables that "
@@ -44,6 +44,8 @@ def check_rotation(emb_dim: int, width: int, rotary_interleaved: bool = False) -
         )
     if emb_dim < 2 or emb_dim % 2:
         raise ValueError(f"Expected an even emb_dim of at least 2 but got emb_dim={emb_dim}.")
+    if any(lanes < 0 for lanes in kept):
+        raise ValueError(f"Expected no negative number of kept lanes but got {kept}.")
     if width != emb_dim:
         raise ValueError(f"Expected emb_dim={emb_dim} rotated lanes but the tensor has {width}.")
 
@@ -63,8 +65,8 @@ def check_tables(cos: Tensor, sin: Tensor, t: Tensor, emb_dim: int) -> None:
             )
         if table.dtype not in (torch.float32, t.dtype) or table.device != t.device:
             raise ValueError(
-                f"Expected {name} in float32 or {t.dtype} on {t.device} but got {table.dtype} on "
-                f"{table.device}."
+                f"Expected {name} in {torch.float32} or the dtype of the data, {t.dtype}, on "
+                f"{t.device} but got {table.dtype} on {table.device}."
             )
         if table.stride(-1) != 1:
             raise ValueError(
@@ -102,14 +104,15 @@ def check_positions(
         if whole_pack_table or any(item is not None for item in packing):
             raise ValueError(f"Expected no packing with an SBHD tensor of shape {tuple(t.shape)}.")
         return Positions(None, None, None, t.shape[1], 0, 0, 0, 1, False)
+    if cu_seqlens is not None:
+        _check_integers("cu_seqlens", cu_seqlens, None, t)
+    if cu_seqlens is not None and cu_seqlens_padded is not None:
+        _check_integers("cu_seqlens_padded", cu_seqlens_padded, cu_seqlens.shape[0], t)
     if position_ids is not None:
         _check_integers("position_ids", position_ids, t.shape[0], t)
         return Positions(None, None, position_ids, 1, 0, 0, 0, 1, False)
     if cu_seqlens is None:
         raise ValueError("Expected cu_seqlens or position_ids with a THD tensor but got neither.")
-    _check_integers("cu_seqlens", cu_seqlens, None, t)
-    if cu_seqlens_padded is not None:
-        _check_integers("cu_seqlens_padded", cu_seqlens_padded, cu_seqlens.shape[0], t)
     sequences = cu_seqlens.shape[0] - 1
     steps = (sequences + 1).bit_length()
     return Positions(

@@ -108,17 +108,15 @@ class _Concat(torch.autograd.Function):
     ) -> Tensor:
         width = flags.nope_dim + flags.emb_dim
         output = torch.empty((*rope.shape[:-1], width), dtype=rope.dtype, device=rope.device)
-        tensors = (nope, rope, output, cos, sin)
-        _launch(concat_kernel, tensors, (nope, rope), positions, flags)
+        data = (nope, rope, output)
+        _launch(concat_kernel, data, (cos, sin), (nope, rope), positions, flags)
         save_positions(ctx, cos, sin, positions)
         ctx.flags = flags
         return output
 
     @staticmethod
     @once_differentiable
-    def backward(
-        ctx: Any, grad: Tensor
-    ) -> tuple[Tensor | None, Tensor | None, None, None, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         cos, sin, positions = saved_positions(ctx)
         parts = [
             torch.empty((*grad.shape[:-1], lanes), dtype=grad.dtype, device=grad.device)
@@ -126,21 +124,22 @@ class _Concat(torch.autograd.Function):
             else None
             for lanes, needed in zip(ctx.flags[:2], ctx.needs_input_grad[:2], strict=True)
         ]
-        tensors = (grad, *parts, cos, sin)
-        _launch(concat_backward_kernel, tensors, (grad,), positions, ctx.flags, parts[0] is None)
+        data, skip_nope = (grad, *parts), parts[0] is None
+        _launch(concat_backward_kernel, data, (cos, sin), (grad,), positions, ctx.flags, skip_nope)
         return *parts, None, None, None, None
 
 
 def _launch(
     kernel: Any,
-    tensors: tuple[Tensor | None, ...],
+    data: tuple[Tensor | None, ...],
+    tables: tuple[Tensor, Tensor],
     strided: tuple[Tensor, ...],
     positions: Positions,
     flags: Rotation,
     skip_nope: bool = False,
 ) -> None:
-    """One launch, or none if there are no rows; ``tensors`` end with cos and sin."""
-    first, cos, sin = strided[-1], tensors[-2], tensors[-1]
+    """One launch, or none if there are no rows; ``strided`` tensors pass their strides."""
+    first, (cos, sin) = strided[-1], tables
     heads = first.shape[-2]
     rows = first.numel() // first.shape[-1]
     if rows == 0:
@@ -150,7 +149,7 @@ def _launch(
     tile = tiles.choose_tile(flags.tile, 2 * half + nope)
     with torch.cuda.device_of(first):
         kernel[(triton.cdiv(rows, tile),)](
-            *tensors, *positions,
+            *data, *tables, *positions,
             rows, heads, flags.nope_dim,
             *(stride for t in strided for stride in strides(t)),
             cos.stride(0), sin.stride(0), cos.shape[0],
@@ -218,4 +217,4 @@ def fused_mla_rope_concat(
     positions = check_positions(
         rope, cu_seqlens, cu_seqlens_padded, position_ids, cp_rank, cp_size, whole_pack_table
     )
-    return _Concat.apply(nope, rope, cos, sin, positions, flags)
+    return _Concat.apply(nope, rope, cos, sin, positions, flags)  # type: ignore[no-any-return]

@@ -76,4 +76,4 @@ def fused_mla_rope_inplace(
     positions = check_positions(
         t, cu_seqlens_q, cu_seqlens_padded, position_ids, cp_rank, cp_size, whole_pack_table
     )
-    return _RotateInPlace.apply(t, cos, sin, positions, flags)
+    return _RotateInPlace.apply(t, cos, sin, positions, flags)  # type: ignore[no-any-return]

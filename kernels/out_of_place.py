@@ -155,7 +155,8 @@ def check_call(
     """The demands that rotating in and out of place share."""
     check_data("t", t)
     check_last_stride("t", t)
-    check_rotation(flags.emb_dim, t.shape[-1] - flags.nope_dim, rotary_interleaved)
+    width = t.shape[-1] - flags.nope_dim
+    check_rotation(flags.emb_dim, width, rotary_interleaved, flags.nope_dim)
     check_tables(cos, sin, t, flags.emb_dim)
 
 
@@ -211,4 +212,4 @@ def fused_mla_rope_out_of_place(
     positions = check_positions(
         t, cu_seqlens_q, cu_seqlens_padded, position_ids, cp_rank, cp_size, whole_pack_table
     )
-    return _RotateOutOfPlace.apply(t, cos, sin, positions, flags)
+    return _RotateOutOfPlace.apply(t, cos, sin, positions, flags)  # type: ignore[no-any-return]

@@ -23,7 +23,8 @@ class Case:
     ``axes`` holds the integer dimensions (sbhd also ``seq`` and ``batch``).  In the thd layout
     ``lengths`` are the global lengths of the sequences, ``gaps`` the padding rows after each of
     them (global, like ``cu_seqlens_padded``) and ``tail`` the rows past the last sequence.
-    ``variants`` says how each tensor lies in memory or is stored, by tensor name.
+    ``variants`` says how each tensor lies in memory or is stored, by tensor name, and under
+    ``values`` what regime the numbers are from.
     """
 
     op: str
@@ -31,7 +32,7 @@ class Case:
     dtype: str
     axes: Mapping[str, int]
     table_dtype: str = "float32"
-    equal_halves: bool = False
+    halves: str = "different"
     lengths: tuple[int, ...] = ()
     gaps: tuple[int, ...] = ()
     tail: int = 0
@@ -113,9 +114,7 @@ def _checked(name: str, value: Any) -> Any:
         return tuple(value)
     if name in _INTEGERS and _is_count(value):
         return value
-    if name == "equal_halves" and isinstance(value, bool):
-        return value
-    if name in ("op", "layout", "dtype", "table_dtype") and isinstance(value, str):
+    if name in ("op", "layout", "dtype", "table_dtype", "halves") and isinstance(value, str):
         return value
     raise ValueError(
         f"Expected a legal value for case field {name!r} but got {value!r}; "

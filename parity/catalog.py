@@ -14,6 +14,12 @@ _HEADS = (*range(1, 9), 11, 16, 17, 31, 64, 130)
 _ROPE_DIMS = (2, 4, 6, 8, 16, 20, 64, 128)
 _NOPE_DIMS = (0, 1, 2, 5, 8, 16, 33, 128)
 
+_REFUSES = (
+    "narrow_table", "wide_table", "short_table", "table_of_integers", "one_table_in_another_dtype",
+    "data_of_integers", "data_without_heads", "one_lane_too_few", "cu_seqlens_of_floats",
+    "cu_seqlens_in_two_dimensions", "position_ids_too_few", "rank_beyond_its_group",
+)  # fmt: skip
+
 OPS: tuple[OpSpec, ...] = (
     OpSpec(
         name="fused_mla_rope_inplace",
@@ -46,6 +52,7 @@ OPS: tuple[OpSpec, ...] = (
         cp_sizes=(1, 2, 4),
         gradients=("contiguous", "sliced", "transposed", "expanded", "expanded_heads"),
         bit_equal=True,
+        refuses=(*_REFUSES, "rotary_interleaved"),
     ),
     OpSpec(
         name="fused_mla_rope_concat",
@@ -77,6 +84,7 @@ OPS: tuple[OpSpec, ...] = (
         cp_sizes=(1, 2, 4),
         gradients=("contiguous", "sliced", "transposed", "expanded", "expanded_heads"),
         bit_equal=True,
+        refuses=(*_REFUSES, "data_of_two_dtypes"),
     ),
 )
 

@@ -24,7 +24,7 @@ def finite_axes(spec: OpSpec, layout: str) -> dict[str, Sequence[Any]]:
     axes: dict[str, Sequence[Any]] = {
         "dtype": spec.dtypes,
         "table_dtype": spec.table_dtypes if tables else ("float32",),
-        "equal_halves": spec.equal_halves if tables else (False,),
+        "halves": spec.halves if tables else ("different",),
         "cp_size": spec.cp_sizes if layout == "thd" else (1,),
         "tail": (False, True) if layout == "thd" and spec.pad_rows != "forbidden" else (False,),
         "gaps": (False, True) if layout == "thd" and spec.has("cu_seqlens_padded") else (False,),
@@ -41,6 +41,7 @@ def _variants(spec: OpSpec, layout: str) -> dict[str, Sequence[str]]:
         item.name: item.strides for item in spec.inputs if item.shape
     }
     variants |= {f"{item.name}.grad": spec.gradients for item in spec.outputs}
+    variants["values"] = spec.values
     if layout == "thd":
         variants["cu_seqlens"] = ("int32", "int64")
         ids = spec.has("position_ids")
@@ -92,7 +93,7 @@ def build(spec: OpSpec, layout: str, row: Mapping[str, Any], random: Random) -> 
         layout=layout,
         dtype=row["dtype"],
         table_dtype=row["table_dtype"],
-        equal_halves=row["equal_halves"],
+        halves=row["halves"],
         axes=axes,
         flags=_group(row, "flag:"),
         variants=_group(row, "variant:"),
@@ -143,7 +144,7 @@ def choices(case: Case) -> dict[str, Any]:
     values: dict[str, Any] = {
         "dtype": case.dtype,
         "table_dtype": case.table_dtype,
-        "equal_halves": case.equal_halves,
+        "halves": case.halves,
         "cp_size": case.cp_size,
         "tail": case.tail > 0,
         "gaps": any(case.gaps),

@@ -12,7 +12,7 @@ import torch
 
 from .case import Case
 from .spec import Input, OpSpec
-from .values import integers, normal_floats, table_angles
+from .values import floats, integers, table_angles
 
 GUARD = 64  # least guard elements on each side; a multiple keeps the alignment of real tensors
 GAP = 8  # guard elements between the rows of a sliced tensor
@@ -58,6 +58,7 @@ class Inputs:
     device: torch.device
     spec: OpSpec
     case: Case
+    given: Mapping[str, torch.Tensor]
 
     def digest(self) -> str:
         """SHA-256 over the bytes of every tensor, by name."""
@@ -79,13 +80,23 @@ def tensor_bytes(tensor: torch.Tensor) -> bytes:
     return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
 
 
-def build_inputs(spec: OpSpec, case: Case, device: torch.device) -> Inputs:
-    """Fresh tensors of a case on a device; the same case always gives the same bits."""
+def build_inputs(
+    spec: OpSpec,
+    case: Case,
+    device: torch.device,
+    given: Mapping[str, torch.Tensor] | None = None,
+) -> Inputs:
+    """Fresh tensors of a case on a device; the same case always gives the same bits.
+
+    ``given`` replaces the values of tensors and incoming gradients (``<output>.grad``) by name: a
+    relation between two cases hands one the data of the other.
+    """
+    given = given or {}
     axes = dims(case)
     guard = _guard_elements(case, axes)
     tensors = {}
     for item in spec.inputs:
-        values = _values(spec, item, case, axes)
+        values = given[item.name] if item.name in given else _values(spec, item, case, axes)
         if values is not None:
             variant = case.variants.get(item.name, "contiguous")
             poison = item.kind in ("cos", "sin")
@@ -95,7 +106,7 @@ def build_inputs(spec: OpSpec, case: Case, device: torch.device) -> Inputs:
     constants = {name: axes[axis] for name, axis in spec.arguments.items()} | dict(case.flags)
     if len(spec.cp_sizes) > 1 and case.layout == "thd":
         constants |= {"cp_rank": case.cp_rank, "cp_size": case.cp_size}
-    return Inputs(tensors, constants, axes, device, spec, case)
+    return Inputs(tensors, constants, axes, device, spec, case, given)
 
 
 def incoming_gradient(
@@ -103,14 +114,25 @@ def incoming_gradient(
 ) -> Guarded:
     """The random incoming gradient of output ``name``, with the strides the case asks for."""
     variant = inputs.case.variants[f"{name}.grad"]
-    shape = tuple(shape)
-    values = normal_floats(inputs.case.seed, f"{name}.grad", prod(shape)).reshape(shape)
-    if variant == "expanded" and values.size:
-        values = np.broadcast_to(values.flat[np.flatnonzero(values)[0]], shape)
-    if variant == "expanded_heads":
-        values = np.broadcast_to(values[..., :1, :], shape)
+    values = inputs.given.get(f"{name}.grad")
+    if values is None:
+        values = _random(inputs.spec, inputs.case, f"{name}.grad", tuple(shape))
     guard = _guard_elements(inputs.case, inputs.rows)
-    return place(torch.from_numpy(values.copy()), dtype, variant, guard, inputs.device)
+    return place(values, dtype, variant, guard, inputs.device)
+
+
+def _random(spec: OpSpec, case: Case, name: str, shape: tuple[int, ...]) -> torch.Tensor:
+    """Values of a data tensor or gradient, float64; equal along the axes it is expanded over."""
+    regime, variant = case.variants["values"], case.variants[name]
+    values = floats(
+        case.seed, name, prod(shape), regime, case.dtype, sums=bool(spec.sums or spec.rounded_sums)
+    )
+    values = values.reshape(shape)
+    if variant == "expanded" and values.any():
+        values = np.broadcast_to(values.flat[np.flatnonzero(values)[0]], shape).copy()
+    if variant == "expanded_heads":
+        values = np.broadcast_to(values[..., :1, :], shape).copy()
+    return torch.from_numpy(values)
 
 
 def dims(case: Case) -> dict[str, int]:
@@ -218,15 +240,11 @@ def _dtype(item: Input, case: Case) -> torch.dtype:
 def _values(spec: OpSpec, item: Input, case: Case, axes: Mapping[str, int]) -> torch.Tensor | None:
     if item.kind in ("cos", "sin"):
         size = shape_of(item.shape, case.layout, axes)
-        angles = table_angles(size[0], size[-1], case.equal_halves)
+        angles = table_angles(size[0], size[-1], case.halves)
         return torch.from_numpy(np.cos(angles) if item.kind == "cos" else np.sin(angles)).view(size)
     if item.kind != "data":
         return _packing(item.kind, case, axes)
-    size = shape_of(item.shape, case.layout, axes)
-    values = normal_floats(case.seed, item.name, prod(size)).reshape(size)
-    if case.variants.get(item.name) == "expanded_heads":
-        values = np.broadcast_to(values[..., :1, :], size).copy()
-    return torch.from_numpy(values)
+    return _random(spec, case, item.name, shape_of(item.shape, case.layout, axes))
 
 
 def _packing(kind: str, case: Case, axes: Mapping[str, int]) -> torch.Tensor | None:

@@ -75,7 +75,7 @@ def observe(inputs: Inputs) -> Observation:
 
 def _forward(inputs: Inputs, seen: Observation) -> Tensors:
     """Run forward and return the leaves that gradients are asked for."""
-    candidate = _candidate(inputs.spec.candidate)
+    candidate = candidate_function(inputs.spec.candidate)
     leaves = {
         name: torch.zeros_like(inputs.tensors[name].tensor, requires_grad=True)
         for name in data_names(inputs)
@@ -108,7 +108,7 @@ def _backward(inputs: Inputs, seen: Observation, leaves: Tensors) -> None:
             seen.results[f"{name}.grad"] = gradient.detach().clone()
 
 
-def _candidate(path: str) -> Callable[..., Any]:
+def candidate_function(path: str) -> Callable[..., Any]:
     """The function under test; Unsupported where this revision has no such module or function.
 
     A module that exists but cannot be imported is broken, not absent, and raises what it raises.

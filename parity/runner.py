@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -14,8 +15,13 @@ from .generate import is_legal
 from .inputs import Inputs, build_inputs, dims, tensor_bytes
 from .observe import observe
 from .oracle import expect
-from .record import Record
+from .record import Finding, Record
+from .refusals import refuses
 from .spec import OpSpec, Unsupported
+
+# Checks that call the candidate again.  Each picks one variation by the seed of the case, which
+# shrinking keeps, and returns its name (empty if none applies); they wait for a clean first run.
+EXTRAS: tuple[Callable[[Evidence], tuple[str, list[Finding]]], ...] = (refuses,)
 
 
 def run_case(spec: OpSpec, case: Case, arm: str = "head") -> Record:
@@ -34,21 +40,32 @@ def run_case(spec: OpSpec, case: Case, arm: str = "head") -> Record:
         return Record(case.id, spec.name, arm, "unsupported", inputs=digest, reason=str(limitation))
     expected = expect(build_inputs(spec, case, inputs.device))
     evidence = Evidence(seen, expected, _specified_rows(inputs))
-    findings = tuple(finding for check in CHECKS.values() for finding in check(evidence))
+    findings = [finding for check in CHECKS.values() for finding in check(evidence)]
+    checks = list(CHECKS)
+    for extra in () if findings else EXTRAS:
+        name, found = extra(evidence)
+        checks += [name] if name else []
+        findings += found
     return Record(
         case.id,
         spec.name,
         arm,
         "failed" if findings else "passed",
-        findings=findings,
-        checks=tuple(CHECKS),
-        digests={
-            name: hashlib.sha256(tensor_bytes(evidence.rows(tensor))).hexdigest()
-            for name, tensor in seen.results.items()
-        },
+        findings=tuple(findings),
+        checks=tuple(checks),
+        digests=_digests(evidence),
         headroom=headroom(evidence),
         inputs=digest,
     )
+
+
+def _digests(evidence: Evidence) -> dict[str, str]:
+    """SHA-256 of every result, over the elements that have one right value."""
+    results = dict(evidence.seen.results)
+    results |= {name: evidence.settled(name, results[name]) for name in evidence.comparable()}
+    return {
+        name: hashlib.sha256(tensor_bytes(tensor)).hexdigest() for name, tensor in results.items()
+    }
 
 
 def device() -> torch.device:

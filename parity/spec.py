@@ -16,6 +16,10 @@ STRIDES = (
     "contiguous", "offset", "sliced", "transposed", "strided_last", "expanded", "expanded_heads",
 )  # fmt: skip
 PAD_ROWS = ("as_position_0", "unspecified", "forbidden")
+HALVES = ("different", "equal", "diagonal")
+REGIMES = (
+    "normal", "huge", "subnormal", "paired", "one_hot", "constant", "nan_lane", "inf_lane",
+)  # fmt: skip
 ARITHMETIC = ("fp32_once", "promoted")
 
 
@@ -72,9 +76,11 @@ class OpSpec:
 
     ``arithmetic`` is ``fp32_once`` (fp32 inside, one rounding) or ``promoted`` (each operation in
     the promoted dtype of tensor and table).  ``bit_equal`` demands the reference's bits on top.
-    ``rounded_sums`` names tensors whose sum is rounded to storage before the last operations.
+    ``sums`` names tensors that are sums over heads, ``rounded_sums`` those whose sum is rounded to
+    storage before the last operations.
     ``terms`` is the largest number of terms of any lane; None counts them by running the reference
-    on ones, which is right where every coefficient other than 1 comes from a tensor.
+    on ones, which is right where every coefficient other than 1 comes from a tensor.  ``refuses``
+    names the illegal calls (:mod:`parity.refusals`) that must raise ValueError.
     """
 
     name: str
@@ -87,7 +93,8 @@ class OpSpec:
     layouts: tuple[str, ...] = ("plain",)
     dtypes: tuple[str, ...] = DTYPES
     table_dtypes: tuple[str, ...] = ("float32", "storage")
-    equal_halves: tuple[bool, ...] = (False, True)
+    halves: tuple[str, ...] = HALVES
+    values: tuple[str, ...] = REGIMES
     flags: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     thd_flags: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     tiles: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
@@ -96,8 +103,10 @@ class OpSpec:
     pad_rows: str = "as_position_0"
     arithmetic: str = "fp32_once"
     bit_equal: bool = False
+    sums: tuple[str, ...] = ()
     rounded_sums: tuple[str, ...] = ()
     terms: int | None = None
+    refuses: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _one_of(f"arithmetic of op {self.name!r}", self.arithmetic, ARITHMETIC)
@@ -106,6 +115,8 @@ class OpSpec:
             _one_of(f"layout of op {self.name!r}", layout, LAYOUTS)
         for dtype in self.dtypes:
             _one_of(f"dtype of op {self.name!r}", dtype, DTYPES)
+        for regime in self.values:
+            _one_of(f"values of op {self.name!r}", regime, REGIMES)
         for variant in self.gradients:
             _one_of(f"gradients of op {self.name!r}", variant, STRIDES)
 

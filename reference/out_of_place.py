@@ -50,7 +50,7 @@ def fused_mla_rope_out_of_place(
     Raises:
         ValueError: shapes that do not fit, malformed packing, or positions outside the tables.
     """
-    check_rotation(emb_dim, t.shape[-1] - nope_dim, rotary_interleaved)
+    check_rotation(emb_dim, t.shape[-1] - nope_dim, rotary_interleaved, nope_dim)
     cos, sin = look_up_tables(
         cos, sin, t.shape, emb_dim, cu_seqlens_q, cu_seqlens_padded, position_ids,
         cp_rank, cp_size, whole_pack_table,

@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 
-def check_rotation(emb_dim: int, width: int, rotary_interleaved: bool = False) -> None:
-    """Refuse what the op cannot do; ``width`` is the number of lanes that ``emb_dim`` must be.
+def check_rotation(emb_dim: int, width: int, rotary_interleaved: bool = False, *kept: int) -> None:
+    """Refuse what the op cannot do; ``width`` is how many lanes ``emb_dim`` must be.
+
+    ``kept`` are the numbers of lanes that are copied.
 
     Raises:
         ValueError: interleaved tables, an odd ``emb_dim``, or lanes that do not match.
@@ -24,6 +26,8 @@ def check_rotation(emb_dim: int, width: int, rotary_interleaved: bool = False) -
         )
     if emb_dim < 2 or emb_dim % 2:
         raise ValueError(f"Expected an even emb_dim of at least 2 but got emb_dim={emb_dim}.")
+    if any(lanes < 0 for lanes in kept):
+        raise ValueError(f"Expected no negative number of kept lanes but got {kept}.")
     if width != emb_dim:
         raise ValueError(f"Expected emb_dim={emb_dim} rotated lanes but the tensor has {width}.")
 

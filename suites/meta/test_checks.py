@@ -168,7 +168,8 @@ def _run(name: str, case: Case, **contract: Any) -> Record:
 
 
 def _case(dtype: str, **variants: str) -> Case:
-    layout = {"x": "contiguous", "r": "contiguous", "y.grad": "contiguous"} | variants
+    layout = {"x": "contiguous", "r": "contiguous", "y.grad": "contiguous"}
+    layout |= {"values": "normal"} | variants
     return Case("blend", "plain", dtype, {"heads": 3, "dim": 4, "tokens": 2}, variants=layout)
 
 
@@ -248,3 +249,26 @@ def test_the_same_case_gives_the_same_record() -> None:
     for name in ("honest", "wrong_lane"):
         assert _run(name, _case("bfloat16")) == _run(name, _case("bfloat16"))
     assert device().type in ("cpu", "cuda")
+
+
+def test_an_illegal_call_must_be_refused_with_a_value_error() -> None:
+    """Only ValueError is a refusal: a result, an assert and an IndexError are findings."""
+    contract = {"refuses": ("data_of_two_dtypes",)}
+    found = {
+        name: [(f.check, f.error) for f in _run(name, _case("float32"), **contract).findings]
+        for name in ("honest", "refuses_mixed_dtypes", "asserts_one_dtype")
+    }
+    assert found["honest"] == [("refuses:data_of_two_dtypes", "it returned a result")]
+    assert found["asserts_one_dtype"][0][1].startswith("it raised AssertionError")
+    assert found["refuses_mixed_dtypes"] == []
+
+
+def refuses_mixed_dtypes(x: Tensor, r: Tensor) -> Tensor:
+    if x.dtype != r.dtype:
+        raise ValueError("Expected one dtype.")
+    return honest(x, r)
+
+
+def asserts_one_dtype(x: Tensor, r: Tensor) -> Tensor:
+    assert x.dtype == r.dtype
+    return honest(x, r)

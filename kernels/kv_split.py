@@ -1,0 +1,258 @@
+"""Split a joint key/value projection; give every head's key the rotated shared key."""
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from . import tiles
+from .checks import check_data, check_last_stride, check_positions, check_rotation, check_tables
+from .positions import (
+    Positions,
+    row_offset,
+    save_positions,
+    saved_positions,
+    strides,
+    table_row,
+    tile_rows,
+)
+from .rotation import copy_lanes, load_pairs, load_table, rotate, store_pairs
+
+TILES = tiles.TILES
+
+
+@triton.jit(do_not_specialize=["rows", "length", "sequences", "steps", "cp_rank"])
+def kv_split_kernel(
+    kv, shared, key, value, cos, sin,
+    cu_seqlens, cu_seqlens_padded, position_ids,
+    batch, sequences, steps, cp_rank, cp_size, WHOLE_PACK: tl.constexpr,
+    rows, heads, k_dim, v_dim,
+    kv_stride_s, kv_stride_b, kv_stride_h, kv_stride_d,
+    shared_stride_s, shared_stride_b, shared_stride_h, shared_stride_d,
+    cos_stride, sin_stride, length,
+    R: tl.constexpr, HALF: tl.constexpr, K: tl.constexpr, V: tl.constexpr, ROWS: tl.constexpr,
+    INTERLEAVED: tl.constexpr,
+):  # fmt: skip
+    """key [k_dim + R] and value [v_dim] of each row, contiguous; K and V are 0 to skip a copy.
+
+    kv is [S, B, H, k_dim + v_dim] or [T, H, ...]; shared, for all heads, [S, B, 1, R] or [T, 1, R].
+    """
+    token, head, live = tile_rows(rows, heads, ROWS)
+    row = table_row(
+        token, live, cu_seqlens, cu_seqlens_padded, position_ids,
+        batch, sequences, steps, cp_rank, cp_size, WHOLE_PACK,
+    )  # fmt: skip
+    cos_left, cos_right = load_table(cos, cos_stride, length, row, live, R, HALF)
+    sin_left, sin_right = load_table(sin, sin_stride, length, row, live, R, HALF)
+
+    out_row = token.to(tl.int64) * heads + head
+    key += out_row * (k_dim + R)
+    only = tl.zeros_like(head)
+    shared += row_offset(token, only, batch, shared_stride_s, shared_stride_b, shared_stride_h)
+    first, second = load_pairs(shared, 0, shared_stride_d, live, R, HALF, False)
+    left, right = rotate(first, second, cos_left, cos_right, sin_left, sin_right, False, False)
+    store_pairs(key, k_dim, left, right, live, R, HALF, not INTERLEAVED)
+
+    kv += row_offset(token, head, batch, kv_stride_s, kv_stride_b, kv_stride_h)
+    if K > 0:
+        copy_lanes(kv, 0, kv_stride_d, key, 0, live, k_dim, K)
+    if V > 0:
+        copy_lanes(kv, k_dim, kv_stride_d, value + out_row * v_dim, 0, live, v_dim, V)
+
+
+@triton.jit(do_not_specialize=["rows", "length", "sequences", "steps", "cp_rank"])
+def kv_split_backward_kernel(
+    grad_key, grad_value, grad_kv, grad_shared, cos, sin,
+    cu_seqlens, cu_seqlens_padded, position_ids,
+    batch, sequences, steps, cp_rank, cp_size, WHOLE_PACK: tl.constexpr,
+    rows, heads, k_dim, v_dim,
+    key_stride_s, key_stride_b, key_stride_h, key_stride_d,
+    value_stride_s, value_stride_b, value_stride_h, value_stride_d,
+    cos_stride, sin_stride, length,
+    R: tl.constexpr, HALF: tl.constexpr, K: tl.constexpr, V: tl.constexpr, ROWS: tl.constexpr,
+    INTERLEAVED: tl.constexpr,
+):  # fmt: skip
+    """One token a program: sum and rotate the shared key's gradient, copy ``ROWS`` heads at a time.
+
+    Incoming gradients have any strides; grad_kv and grad_shared are contiguous, either may be None.
+    """
+    token, first_head, live = tile_rows(rows // heads, 1, 1)
+    grad_key += row_offset(token, first_head, batch, key_stride_s, key_stride_b, key_stride_h)
+    if grad_shared is not None:
+        row = table_row(
+            token, live, cu_seqlens, cu_seqlens_padded, position_ids,
+            batch, sequences, steps, cp_rank, cp_size, WHOLE_PACK,
+        )  # fmt: skip
+        cos_left, cos_right = load_table(cos, cos_stride, length, row, live, R, HALF)
+        sin_left, sin_right = load_table(sin, sin_stride, length, row, live, R, HALF)
+        # Ascending heads, beginning with the first: the order is part of the contract.
+        head_key = grad_key
+        left, right = load_pairs(head_key, k_dim, key_stride_d, live, R, HALF, not INTERLEAVED)
+        for _ in tl.range(1, heads, loop_unroll_factor=8):
+            head_key += key_stride_h
+            more = load_pairs(head_key, k_dim, key_stride_d, live, R, HALF, not INTERLEAVED)
+            left += more[0]
+            right += more[1]
+        first, second = rotate(left, right, cos_left, cos_right, sin_left, sin_right, False, True)
+        store_pairs(grad_shared + token.to(tl.int64) * R, 0, first, second, live, R, HALF, False)
+    if grad_kv is not None:
+        grad_value += row_offset(
+            token, first_head, batch, value_stride_s, value_stride_b, value_stride_h
+        )
+        out_row = token.to(tl.int64) * heads
+        for begin in range(0, heads, ROWS):
+            head = begin + tl.arange(0, ROWS)
+            exists = live & (head < heads)
+            offset = head.to(tl.int64)
+            out = grad_kv + (out_row + offset) * (k_dim + v_dim)
+            if K > 0:
+                src = grad_key + offset * key_stride_h
+                copy_lanes(src, 0, key_stride_d, out, 0, exists, k_dim, K)
+            if V > 0:
+                src = grad_value + offset * value_stride_h
+                copy_lanes(src, 0, value_stride_d, out, k_dim, exists, v_dim, V)
+
+
+class Split(NamedTuple):
+    """The flags of one call, the same in forward and backward."""
+
+    emb_dim: int
+    k_dim: int
+    v_dim: int
+    remove_interleaving: bool
+    tile: int | None
+
+
+class _KVSplit(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        kv: Tensor,
+        k_pos_emb: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        positions: Positions,
+        flags: Split,
+    ) -> tuple[Tensor, Tensor]:
+        lead = kv.shape[:-1]
+        key = torch.empty((*lead, flags.k_dim + flags.emb_dim), dtype=kv.dtype, device=kv.device)
+        value = torch.empty((*lead, flags.v_dim), dtype=kv.dtype, device=kv.device)
+        data = (kv, k_pos_emb, key, value)
+        _launch(kv_split_kernel, data, (cos, sin), (kv, k_pos_emb), lead, positions, flags)
+        save_positions(ctx, cos, sin, positions)
+        ctx.flags = flags
+        return key, value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_key: Tensor, grad_value: Tensor) -> tuple[Tensor | None, ...]:
+        cos, sin, positions = saved_positions(ctx)
+        flags, lead = ctx.flags, grad_key.shape[:-1]
+        shapes = ((*lead, flags.k_dim + flags.v_dim), (*lead[:-1], 1, flags.emb_dim))
+        grads = [
+            torch.empty(shape, dtype=grad_key.dtype, device=grad_key.device) if needed else None
+            for shape, needed in zip(shapes, ctx.needs_input_grad[:2], strict=True)
+        ]
+        data, strided = (grad_key, grad_value, *grads), (grad_key, grad_value)
+        _launch(kv_split_backward_kernel, data, (cos, sin), strided, lead, positions, flags)
+        return *grads, None, None, None, None
+
+
+def _launch(
+    kernel: Any,
+    data: tuple[Tensor | None, ...],
+    tables: tuple[Tensor, Tensor],
+    strided: tuple[Tensor, Tensor],
+    lead: torch.Size,
+    positions: Positions,
+    flags: Split,
+) -> None:
+    """One launch, or none if there are no rows; ``strided`` tensors pass their strides."""
+    rows, heads = lead.numel(), lead[-1]
+    if rows == 0:
+        return
+    cos, sin = tables
+    half = triton.next_power_of_2(flags.emb_dim // 2)
+    k, v = (triton.next_power_of_2(n) if n else 0 for n in (flags.k_dim, flags.v_dim))
+    tile = tiles.choose_tile(flags.tile, 2 * half + k + v)
+    programs = rows // heads if kernel is kv_split_backward_kernel else triton.cdiv(rows, tile)
+    with torch.cuda.device_of(strided[0]):
+        kernel[(programs,)](
+            *data, *tables, *positions,
+            rows, heads, flags.k_dim, flags.v_dim,
+            *(stride for t in strided for stride in strides(t)),
+            cos.stride(0), sin.stride(0), cos.shape[0],
+            R=flags.emb_dim, HALF=half, K=k, V=v, ROWS=tile,
+            INTERLEAVED=flags.remove_interleaving,
+            num_warps=tiles.choose_warps(tile * (2 * half + k + v)), enable_fp_fusion=False,
+        )  # fmt: skip
+
+
+def fused_mla_rope_kv_split(
+    kv: Tensor,
+    k_pos_emb: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    emb_dim: int,
+    k_dim: int,
+    v_dim: int,
+    cu_seqlens_kv: Tensor | None = None,
+    cp_rank: int = 0,
+    cp_size: int = 1,
+    rotary_interleaved: bool = False,
+    remove_interleaving: bool = False,
+    *,
+    cu_seqlens_padded: Tensor | None = None,
+    whole_pack_table: bool = False,
+    tile: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Key ``[k | rotated k_pos_emb]`` and value of every head, in one launch and one backward.
+
+    ``k_pos_emb`` is read as pairs ``(2i, 2i+1)`` and stored in halves ``[left | right]``, or as
+    pairs if ``remove_interleaving``; the lanes of ``kv`` keep their bits.  With x1 and x2 the even
+    and odd lanes, ``left = x1 cos_left - x2 sin_left`` and ``right = x2 cos_right + x1 sin_right``
+    in fp32, rounded once (RoFormer, arXiv 2104.09864, with halves that may differ).  The gradient
+    of ``k_pos_emb`` sums the heads in fp32 in ascending order, whatever the tile, rotates the sum
+    and rounds once.
+
+    Args:
+        kv: ``[S, B, H, k_dim + v_dim]`` (SBHD) or ``[T, H, k_dim + v_dim]`` (THD) in float32,
+            bfloat16 or float16, any strides with a last one of 1; either dim may be 0.
+        k_pos_emb: ``[S, B, 1, emb_dim]`` or ``[T, 1, emb_dim]`` in the same dtype, last stride 1.
+        cos, sin: ``[P, emb_dim]`` or ``[P, 1, 1, emb_dim]`` in float32 or the dtype of ``kv``, last
+            stride 1; never given a gradient.
+        cu_seqlens_kv: ``[N + 1]`` int32 or int64, THD only, counted over all ranks.
+        cp_rank, cp_size: THD only: which zigzag chunks of each sequence the tensors hold.
+        rotary_interleaved: must be False.
+        cu_seqlens_padded: ``[N + 1]``, where the rows of each sequence start, if that differs.
+        whole_pack_table: the tables run over the pack, so that a sequence begins at its own row.
+        tile: how many (token, head) rows a program handles at a time, one of ``TILES``; None
+            chooses.
+
+    Returns:
+        ``[..., H, k_dim + emb_dim]`` and ``[..., H, v_dim]``, both contiguous.  Rows of no sequence
+        are rotated as if at position 0.
+
+    Raises:
+        ValueError: arguments that do not fit each other; values on the device are not read, and a
+            position outside the tables gives NaN.
+    """
+    check_data("kv", kv)
+    check_data("k_pos_emb", k_pos_emb, kv)
+    check_last_stride("kv", kv)
+    check_last_stride("k_pos_emb", k_pos_emb)
+    check_rotation(emb_dim, k_pos_emb.shape[-1], rotary_interleaved, k_dim, v_dim)
+    if kv.shape[-1] != k_dim + v_dim or k_pos_emb.shape[:-1] != (*kv.shape[:-2], 1):
+        raise ValueError(
+            f"Expected kv [..., H, {k_dim + v_dim}] and k_pos_emb [..., 1, {emb_dim}] but got "
+            f"{tuple(kv.shape)} and {tuple(k_pos_emb.shape)}."
+        )
+    check_tables(cos, sin, kv, emb_dim)
+    positions = check_positions(
+        kv, cu_seqlens_kv, cu_seqlens_padded, None, cp_rank, cp_size, whole_pack_table
+    )
+    flags = Split(emb_dim, k_dim, v_dim, remove_interleaving, tile)
+    return _KVSplit.apply(kv, k_pos_emb, cos, sin, positions, flags)  # type: ignore[no-any-return]

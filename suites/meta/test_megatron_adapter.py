@@ -1,0 +1,336 @@
+"""The Megatron adapter: two real releases in processes of their own, and roots of no use."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parity import Unsupported
+from parity.adapters import megatron, megatron_candidate, megatron_module
+from parity.case import Case
+from parity.generate import is_legal
+
+ROOT = Path(__file__).resolve().parents[2]
+BASE, HEAD = "0.13.1", "0.14.0"
+FUSED = "megatron/core/fusions/fused_mla_yarn_rope_apply.py"
+RUNNER = """
+import json, sys
+from parity.provenance import mount
+mount(__import__("pathlib").Path(sys.argv[1]))
+from parity.interpreter import prepare
+prepare()
+from parity.adapters.megatron import OPS
+from parity.adapters.megatron_candidate import modules
+from parity.case import Case
+from parity.runner import run_case
+ops = {spec.name: spec for spec in OPS}
+records = []
+for document in json.load(sys.stdin):
+    case = Case.from_dict(document)
+    records.append(run_case(ops[case.op], case).to_dict())
+print(json.dumps({"file": modules()[0].__file__, "records": records}))
+"""
+
+
+def query(**changes: Any) -> Case:
+    """A small legal case of the query op."""
+    values: dict[str, Any] = {
+        "op": "fused_apply_mla_rope_for_q",
+        "layout": "sbhd",
+        "dtype": "float32",
+        "axes": {"heads": 4, "nope_dim": 3, "rope_dim": 8, "seq": 3, "batch": 2}
+        | {"spare_positions": 0},
+        "variants": dict.fromkeys(("t", "cos", "sin", "rotated.grad"), "contiguous"),
+        "tile": {"BLOCK_H": 1},
+    }
+    return _in_thd(values | changes)
+
+
+def key_value(**changes: Any) -> Case:
+    """A small legal case of the key and value op."""
+    tensors = ("kv", "k_pos_emb", "cos", "sin", "key.grad", "value.grad")
+    values: dict[str, Any] = {
+        "op": "fused_apply_mla_rope_for_kv",
+        "layout": "sbhd",
+        "dtype": "float32",
+        "axes": {"heads": 4, "k_dim": 8, "v_dim": 4, "rope_dim": 8, "seq": 3, "batch": 2}
+        | {"spare_positions": 0},
+        "variants": dict.fromkeys(tensors, "contiguous"),
+        "tile": {"BLOCK_H": 1},
+    }
+    return _in_thd(values | changes)
+
+
+def _in_thd(values: dict[str, Any]) -> Case:
+    if values["layout"] == "thd":
+        axes = {k: n for k, n in values["axes"].items() if k not in ("seq", "batch")}
+        packing = {"cu_seqlens": "int32", "position_ids": "absent"}
+        values |= {"axes": axes, "variants": values["variants"] | packing}
+        values |= {"lengths": (8, 0, 16), "gaps": (0, 0, 0)}
+    return Case(**values)
+
+
+def with_heads(case: Case, heads: int, tile: int) -> Case:
+    document = case.to_dict() | {"axes": {**case.axes, "heads": heads}, "tile": {"BLOCK_H": tile}}
+    return Case.from_dict(document)
+
+
+def expanded(case: Case) -> Case:
+    variants = {
+        name: "expanded" if name.endswith(".grad") else value
+        for name, value in case.variants.items()
+    }
+    return Case.from_dict(case.to_dict() | {"variants": variants})
+
+
+CASES = {
+    "plain": key_value(),
+    "bf16": key_value(dtype="bfloat16", table_dtype="storage"),
+    "tile 2": with_heads(key_value(), 4, 2),
+    "tile 4": with_heads(key_value(), 4, 4),
+    "tile does not divide": with_heads(key_value(), 6, 4),
+    "query, tile does not divide": with_heads(query(), 6, 4),
+    "tile 1 of 6": with_heads(key_value(), 6, 1),
+    "expanded": expanded(key_value()),
+    "query expanded": expanded(query()),
+    "thd expanded": expanded(key_value(layout="thd")),
+    "thd": key_value(layout="thd", tail=2),
+    "thd, cp": key_value(layout="thd", cp_size=2, cp_rank=1),
+    "query": query(),
+}
+
+
+Records = dict[str, dict[str, Any]]  # release -> name of a case above -> its record
+
+
+def test_two_published_releases(tmp_path: Path) -> None:
+    """One test, since each release takes a process that imports it."""
+    records: Records = {}
+    for version in (BASE, HEAD):
+        root = _release(version, tmp_path)
+        documents = json.dumps([case.to_dict() for case in CASES.values()])
+        answer = json.loads(_run(RUNNER, str(root), documents))
+        assert Path(answer["file"]) == root / FUSED
+        records[version] = dict(zip(CASES, answer["records"], strict=True))
+    for claim in (
+        key_value_is_right_and_identical,
+        every_tile_that_divides_gives_the_same_bits,
+        a_tile_that_does_not_divide_the_heads_writes_outside,
+        head_accepts_an_expanded_gradient_in_sbhd_only,
+        context_parallel_is_new_in_head,
+        backward_of_the_query_writes_its_incoming_gradient,
+    ):
+        claim(records)
+
+
+def _release(version: str, folder: Path) -> Path:
+    """Where a published release lies unpacked: as `make gate` left it, else fetched."""
+    kept = ROOT / ".parity" / "megatron" / version
+    if kept.is_dir():
+        return kept
+    fetch = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:"]
+    fetch += ["--python-version", "3.11", "-d", str(folder), f"megatron-core=={version}"]
+    fetched = subprocess.run(fetch, capture_output=True, text=True, check=False)
+    wheels = list(folder.glob("*.whl"))
+    if not wheels:
+        pytest.skip(
+            f"NOT_RUN: pip could not fetch megatron-core {version}: {fetched.stderr[-200:]}"
+        )
+    unpack = [sys.executable, "-m", "zipfile", "-e", str(wheels[0]), str(folder / version)]
+    subprocess.run(unpack, check=True)
+    return folder / version
+
+
+def _run(script: str, root: str, text: str) -> str:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "TRITON_INTERPRET": "1"}
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script, root],
+        input=text,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.splitlines()[-1]
+
+
+def _signatures(record: dict[str, Any]) -> set[tuple[str, str]]:
+    return {(finding["check"], finding["tensor"]) for finding in record["findings"]}
+
+
+def test_cases_are_legal() -> None:
+    specs = {spec.name: spec for spec in megatron.OPS}
+    assert {name: is_legal(specs[case.op], case) for name, case in CASES.items()} == dict.fromkeys(
+        CASES, ""
+    )
+
+
+def key_value_is_right_and_identical(records: Records) -> None:
+    for name in ("plain", "bf16", "tile 2", "tile 4", "tile 1 of 6", "thd"):
+        base, head = records[BASE][name], records[HEAD][name]
+        assert (base["status"], head["status"]) == ("passed", "passed")
+        assert base["digests"] == head["digests"]
+
+
+def every_tile_that_divides_gives_the_same_bits(records: Records) -> None:
+    for release in records.values():
+        digests = [release[name]["digests"]["key"] for name in ("plain", "tile 2", "tile 4")]
+        assert digests[1:] == digests[:1] * 2
+
+
+def a_tile_that_does_not_divide_the_heads_writes_outside(records: Records) -> None:
+    for release in records.values():
+        for name in ("tile does not divide", "query, tile does not divide"):
+            assert {("guards", "forward"), ("guards", "backward")} <= _signatures(release[name])
+
+
+def head_accepts_an_expanded_gradient_in_sbhd_only(records: Records) -> None:
+    for name in ("expanded", "query expanded"):
+        (finding,) = records[BASE][name]["findings"]
+        assert finding["error"] == "AssertionError"
+        assert finding["frame"] == "fused_mla_yarn_rope_apply.py:backward"
+        assert records[HEAD][name]["status"] == "passed"
+    for release in records.values():
+        assert ("runs", "backward") in _signatures(release["thd expanded"])
+
+
+def context_parallel_is_new_in_head(records: Records) -> None:
+    assert records[BASE]["thd, cp"]["status"] == "unsupported"
+    assert "no parameter cp_size" in records[BASE]["thd, cp"]["reason"]
+    assert records[HEAD]["thd, cp"]["status"] == "passed"
+
+
+def backward_of_the_query_writes_its_incoming_gradient(records: Records) -> None:
+    for release in records.values():
+        assert _signatures(release["query"]) == {
+            ("gradients_unchanged", "incoming gradient of rotated")
+        }
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder for a hand-made `megatron`, first on the import path; forgotten afterwards."""
+    before = dict(sys.modules)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "megatron"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    _forget()
+    yield tmp_path
+    for name in set(sys.modules) - set(before):
+        if name.partition(".")[0] == "megatron":
+            del sys.modules[name]
+    _forget()
+
+
+def _forget() -> None:
+    megatron_module.fused_module.cache_clear()
+    megatron_module._autotuned.cache_clear()
+
+
+def _write(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+OLD = {
+    "megatron/core/__init__.py": "__version__ = '0.12.3'",
+    "megatron/core/config.py": "",
+    "megatron/core/fusions/__init__.py": "",
+}
+
+
+def test_a_root_without_megatron(root: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"^Expected Megatron-Core on the import path but found no"
+    ):
+        megatron_candidate.modules()
+
+
+def test_a_release_before_the_fused_functions(root: Path) -> None:
+    _write(root, OLD)
+    with pytest.raises(ValueError, match=r"in megatron-core 0\.12\.3 but this release has none; "):
+        megatron_candidate.modules()
+
+
+def test_a_release_that_lacks_a_package_it_imports(root: Path) -> None:
+    _write(root, OLD | {FUSED: "import no_such_package"})
+    with pytest.raises(ValueError, match="but no_such_package is missing; install no_such_package"):
+        megatron_candidate.modules()
+
+
+def test_a_release_that_mocks_triton_is_refused(root: Path) -> None:
+    _write(root, OLD | {FUSED: "HAVE_TRITON = False"})
+    with pytest.raises(ValueError, match="replaced Triton with a mock"):
+        megatron_candidate.modules()
+
+
+# Just enough of a release to show what the adapter does to it: a guard and an autotuned kernel.
+GUARDED = """
+import triton
+from megatron.core import config
+HAVE_TRITON = True
+
+@triton.autotune(configs=[triton.Config({"BLOCK_H": n}, num_warps=n) for n in (1, 2)], key=[])
+@triton.jit
+def any_name_at_all(x, BLOCK_H: triton.language.constexpr):
+    pass
+
+def fused_mla_rope_concat(a, b, c, d, cu_seqlens=None, cp_size=1):
+    return getattr(config, 'allowed', None), any_name_at_all.configs, cu_seqlens, cp_size
+"""
+SWITCH = (
+    "allowed = False\ndef set_experimental_flag(flag):\n    global allowed\n    allowed = flag\n"
+)
+
+
+def _concat(tile: int, **options: Any) -> Any:
+    positional: dict[str, Any] = dict.fromkeys(("nope", "rope", "cos", "sin"))
+    return megatron_candidate.fused_mla_rope_concat(**positional, BLOCK_H=tile, **options)
+
+
+def test_guard_is_opened_and_the_tile_pinned_again_and_again(root: Path) -> None:
+    _write(root, OLD | {FUSED: GUARDED, "megatron/core/config.py": SWITCH})
+    for tile in (2, 1, 2):
+        allowed, configs, _, _ = _concat(tile)
+        assert allowed
+        assert [(config.kwargs["BLOCK_H"], config.num_warps) for config in configs] == [
+            (tile, tile)
+        ]
+
+
+def test_options_a_release_knows_are_passed_and_defaults_of_others_dropped(root: Path) -> None:
+    _write(root, OLD | {FUSED: GUARDED})
+    _, _, cu_seqlens, cp_size = _concat(1, cu_seqlens="c", cp_size=2, cp_rank=0, inverse=False)
+    assert (cu_seqlens, cp_size) == ("c", 2)
+
+
+@pytest.mark.parametrize(
+    ("tile", "options", "sentence"),
+    [
+        (1, {"inverse": True}, "fused_mla_rope_concat of this revision has no parameter inverse"),
+        (4, {}, "no config with BLOCK_H=4"),
+    ],
+)
+def test_what_a_release_lacks_is_unsupported(
+    root: Path, tile: int, options: dict[str, Any], sentence: str
+) -> None:
+    _write(root, OLD | {FUSED: GUARDED})
+    with pytest.raises(Unsupported, match=sentence):
+        _concat(tile, **options)
+
+
+def test_a_function_a_release_lacks_is_unsupported(root: Path) -> None:
+    _write(root, OLD | {FUSED: GUARDED})
+    arguments: dict[str, Any] = dict.fromkeys(("t", "cos", "sin", "nope_dim", "emb_dim"))
+    with pytest.raises(Unsupported, match="has no fused_mla_rope_inplace"):
+        megatron_candidate.fused_mla_rope_inplace(**arguments, BLOCK_H=1)
