@@ -7,5 +7,6 @@ and what fell back to one program after the other, with the reasons.
 
 from .engine import ENGINE, sequential
 from .language import overflow_checked
+from .tracing import trace
 
-__all__ = ["ENGINE", "overflow_checked", "sequential"]
+__all__ = ["ENGINE", "overflow_checked", "sequential", "trace"]

@@ -18,6 +18,8 @@ from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 from .divergence import NotCovered
 from .memory import Array, Memory
 
+ARGUMENT = "parity.argument"  # attribute of a pointer: the tensor argument it was made from
+
 
 class BatchedBuilder(InterpreterBuilder):  # type: ignore[misc]
     """The interpreter's builder, computing a whole set of programs in each operation."""
@@ -33,10 +35,28 @@ class BatchedBuilder(InterpreterBuilder):  # type: ignore[misc]
         dtype = interpreter._get_np_dtype(element)
         fill = np.zeros((), dtype) if other is None else other.data
         addresses, on, fill = np.broadcast_arrays(ptrs.data, mask.data, fill)
-        return TensorHandle(self.memory.load(addresses, on, fill, dtype), element)
+        loaded = self.memory.load(addresses, on, fill, dtype, ptrs.attr.get(ARGUMENT))
+        return TensorHandle(loaded, element)
 
     def create_masked_store(self, ptrs: Any, value: Any, mask: Any, *_: Any) -> None:
-        self.memory.store(*np.broadcast_arrays(ptrs.data, mask.data, value.data))
+        addresses, on, values = np.broadcast_arrays(ptrs.data, mask.data, value.data)
+        self.memory.store(addresses, on, values, ptrs.attr.get(ARGUMENT))
+
+    def create_atomic_rmw(self, operation: Any, ptr: Any, value: Any, mask: Any, *how: Any) -> Any:
+        if len(self.programs) > 1:
+            raise NotCovered("atomic_rmw")  # the order of programs is part of the result
+        argument = ptr.attr.get(ARGUMENT)
+        arrays = np.broadcast_arrays(ptr.data, mask.data, value.data)
+        # The native function reads the buffers as they lie in memory.
+        addresses, on, values = map(np.ascontiguousarray, arrays)
+        on = self.memory.atomic(addresses, on, values.dtype, argument)
+        handles = _like(ptr, addresses), _like(value, values), _like(mask, on)
+        return super().create_atomic_rmw(operation, *handles, *how)
+
+    def create_addptr(self, ptr: Any, offset: Any) -> Any:
+        moved = super().create_addptr(ptr, offset)
+        moved.attr = ptr.attr
+        return moved
 
     def create_barrier(self) -> None:
         self.memory.barrier()
@@ -67,22 +87,24 @@ class BatchedBuilder(InterpreterBuilder):  # type: ignore[misc]
     def create_select(self, condition: Any, left: Any, right: Any) -> Any:
         missing = max(left.data.ndim, right.data.ndim) - condition.data.ndim  # a scalar condition
         chosen = condition.data.reshape(condition.data.shape + (1,) * missing)
-        return _like(right, np.where(chosen, left.data, right.data))
+        return _like(left, np.where(chosen, left.data, right.data), right)
 
     def create_join(self, left: Any, right: Any) -> Any:
-        return _like(left, np.stack(np.broadcast_arrays(left.data, right.data), axis=-1))
+        return _like(left, np.stack(np.broadcast_arrays(left.data, right.data), axis=-1), right)
 
     def create_cat(self, left: Any, right: Any) -> Any:
         pair = _same_programs(left.data, right.data)
-        return _like(left, np.concatenate(pair, axis=1))
+        return _like(left, np.concatenate(pair, axis=1), right)
 
     def create_gather(self, source: Any, indices: Any, axis: int) -> Any:
         pair = _same_programs(source.data, indices.data)
         return _like(source, np.take_along_axis(*pair, axis=axis + 1))
 
 
-def _like(arg: Any, data: Array) -> Any:
-    return TensorHandle(data, arg.dtype.scalar)
+def _like(arg: Any, data: Array, other: Any = None) -> Any:
+    """A handle of the same kind; a pointer still points into the argument of all its sources."""
+    same = other is None or other.attr.get(ARGUMENT) == arg.attr.get(ARGUMENT)
+    return TensorHandle(data, arg.dtype.scalar, arg.attr if same else {})
 
 
 def _same_programs(left: Array, right: Array) -> tuple[Array, Array]:
@@ -105,7 +127,6 @@ def _refuse(name: str) -> Any:
 # operation makes addresses or shapes from a scalar that differs from program to program.
 for _name in (
     "create_atomic_cas",
-    "create_atomic_rmw",
     "create_print",
     "create_histogram",
     "create_make_block_ptr",

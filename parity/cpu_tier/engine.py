@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from triton.runtime import interpreter
 from triton.runtime.errors import InterpreterError
 
-from .builder import BatchedBuilder
+from .builder import ARGUMENT, BatchedBuilder
 from .divergence import Diverged, NotCovered
 from .language import interpret_language
 from .memory import Array, Memory
@@ -43,34 +44,46 @@ class Counts:
 
 @dataclass
 class Engine:
-    """How launches run: `batched` or program by program, on which memory."""
+    """How launches run: `batched` or program by program, in which order, on which memory."""
 
     batched: bool = True
+    reverse: bool = False
     memory: Memory = field(default_factory=Memory)
     counts: Counts = field(default_factory=Counts)
+
+    @contextmanager
+    def launched(self, kernel: str, given: dict[str, Any], grid: Sequence[int]) -> Iterator[None]:
+        """The memory knows the launch and its tensors within this context."""
+        tensors = {name: value for name, value in given.items() if isinstance(value, torch.Tensor)}
+        self.memory.launch(kernel, tensors, tuple(grid))
+        try:
+            yield
+        finally:
+            self.memory.finish()
 
     def run(self, kernel: Kernel, arguments: dict[str, Any], grid: Sequence[int]) -> None:
         """Run every program of the grid: x is the slowest index, as the stock executor runs it."""
         grid = (*map(int, grid), 1, 1)[:3]
         interpreter.interpreter_builder.set_grid_dim(*grid)
         self.counts.launches += 1
-        programs = np.stack(np.unravel_index(np.arange(math.prod(grid)), grid), axis=-1)
-        programs = programs.astype(np.int32)
-        if not self.batched:
-            self._one_by_one(kernel, arguments, programs)
-            return
-        for start in range(0, len(programs), BATCH):
-            self._batch(kernel, arguments, programs[start : start + BATCH])
+        order = np.arange(math.prod(grid))[:: -1 if self.reverse else 1]
+        programs: Array = np.stack(np.unravel_index(order, grid), axis=-1).astype(np.int32)
+        size = BATCH if self.batched else 1
+        for start in range(0, len(programs), size):
+            if self.batched or self.memory.traces:
+                self._batch(kernel, arguments, programs[start : start + size])
+            else:
+                self._alone(kernel, arguments, programs[start])
 
     def _batch(self, kernel: Kernel, arguments: dict[str, Any], programs: Array) -> None:
+        """Run programs `[P, 3]` as one, in groups where they part, alone where they must."""
         waiting = [programs]
         while waiting:
             group = waiting.pop()
-            self.memory.mark()
+            self.memory.begin(group)
             try:
                 with _batched_operations(group, self.memory):
                     kernel(**arguments)
-                self.counts.batches += 1
             except Diverged as parting:
                 self.memory.undo()
                 self.counts.replays += 1
@@ -78,14 +91,20 @@ class Engine:
             except (NotCovered, Exception) as reason:  # noqa: BLE001  the programs alone decide
                 self.memory.undo()
                 self.counts.reasons[_root(reason)] += 1
-                self._one_by_one(kernel, arguments, group)
-        self.memory.mark()
+                if len(group) > 1:
+                    waiting += np.split(group[::-1], len(group))
+                else:
+                    self._alone(kernel, arguments, group[0])
+            else:
+                self.memory.commit()
+                self.counts.batches += 1
 
-    def _one_by_one(self, kernel: Kernel, arguments: dict[str, Any], programs: Array) -> None:
-        self.counts.sequential += len(programs)
-        for program in programs:
-            interpreter.interpreter_builder.set_grid_idx(*map(int, program))
-            kernel(**arguments)
+    def _alone(self, kernel: Kernel, arguments: dict[str, Any], program: Array) -> None:
+        """Run one program `[3]` through the stock operations."""
+        self.counts.sequential += 1
+        self.memory.alone()
+        interpreter.interpreter_builder.set_grid_idx(*map(int, program))
+        kernel(**arguments)
 
 
 def _root(reason: BaseException) -> str:
@@ -99,13 +118,17 @@ ENGINE = Engine()
 
 
 @contextmanager
-def sequential() -> Iterator[Engine]:
-    """Within this context launches run program by program through the stock operations."""
-    before, ENGINE.batched = ENGINE.batched, False
+def sequential(*, reverse: bool = False) -> Iterator[Engine]:
+    """Within this context launches run program by program through the stock operations.
+
+    Hardware promises no order of programs: bits that change with `reverse` depend on one.
+    """
+    before = ENGINE.batched, ENGINE.reverse
+    ENGINE.batched, ENGINE.reverse = False, reverse
     try:
         yield ENGINE
     finally:
-        ENGINE.batched = before
+        ENGINE.batched, ENGINE.reverse = before
 
 
 @contextmanager
@@ -139,16 +162,28 @@ def _launch(executor: Any, *args: Any, **kwargs: Any) -> None:
         return
     known = inspect.getfullargspec(executor.fn).args
     kwargs = {name: value for name, value in kwargs.items() if name in known}
-    host_args, host_kwargs = executor._init_args_hst(args, kwargs)
+    # Tensors on the CPU are used where they are; the stock executor makes aliases of them.
+    copied = torch.cuda.is_available()
+    host = executor._init_args_hst(args, kwargs) if copied else (args, kwargs)
     for hook in getattr(executor, "pre_run_hooks", []):
-        hook(*host_args, **host_kwargs)
-    given = inspect.getcallargs(executor.fn, *host_args, **host_kwargs)
-    constant = executor.constexprs
-    arguments = {n: v if n in constant else interpreter._implicit_cvt(v) for n, v in given.items()}
+        hook(*host[0], **host[1])
+    given = inspect.getcallargs(executor.fn, *host[0], **host[1])
+    arguments = {name: _argument(executor, name, value) for name, value in given.items()}
     grid = executor.grid(arguments) if callable(executor.grid) else executor.grid
     try:
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), ENGINE.launched(executor.fn.__name__, given, grid):
             ENGINE.run(executor.fn, arguments, grid)
     except Exception as error:
         raise InterpreterError(repr(error)) from error
-    executor._restore_args_dev(args, host_args, kwargs, host_kwargs)
+    if copied:
+        executor._restore_args_dev(args, host[0], kwargs, host[1])
+
+
+def _argument(executor: Any, name: str, value: Any) -> Any:
+    """What the kernel gets for an argument; pointers remember which argument they are."""
+    if name in executor.constexprs:
+        return value
+    argument = interpreter._implicit_cvt(value)
+    if isinstance(value, torch.Tensor):
+        argument.handle.attr[ARGUMENT] = name
+    return argument
