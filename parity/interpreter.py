@@ -54,8 +54,8 @@ def prepare() -> str:
     """Choose the tier before any kernel is defined: `"gpu"` or `"interpreter"`.
 
     A GPU is used where there is one, unless the user set `TRITON_INTERPRET=1`. Otherwise
-    `TRITON_INTERPRET=1` is set, which Triton reads where a kernel is decorated, and the interpreter
-    is repaired.
+    `TRITON_INTERPRET=1` is set, which Triton reads where a kernel is decorated, the interpreter is
+    repaired, and launches run through the engine of `parity.cpu_tier`.
 
     Raises:
         RuntimeError: Triton was imported for a GPU that is not there, or lacks a hook.
@@ -66,6 +66,7 @@ def prepare() -> str:
         return "gpu"
     os.environ["TRITON_INTERPRET"] = "1"
     repair()
+    importlib.import_module("parity.cpu_tier.engine").install()
     return "interpreter"
 
 

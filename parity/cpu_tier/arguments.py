@@ -1,0 +1,75 @@
+"""The tensors of a launch as ranges of memory: what an address means in terms of a tensor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from .memory import Array
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One tensor argument of a kernel: `name` is the kernel's parameter."""
+
+    name: str
+    tensor: torch.Tensor
+
+    @property
+    def size(self) -> int:
+        """Bytes of an element."""
+        return self.tensor.element_size()
+
+    @cached_property
+    def storage(self) -> tuple[int, int]:
+        """First address and number of bytes of the storage behind the tensor."""
+        storage = self.tensor.untyped_storage()
+        return storage.data_ptr(), storage.nbytes()
+
+    @cached_property
+    def view(self) -> Array:
+        """Which elements of the storage, counted from the tensor's first, the view has: `[span]`.
+
+        Strides are never negative in torch, so the first element has the lowest address.
+        """
+        sizes, strides = self.tensor.shape, self.tensor.stride()
+        if 0 in sizes:
+            return np.zeros(0, bool)
+        span = 1 + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True))
+        mask = np.zeros(span, bool)
+        np.lib.stride_tricks.as_strided(mask, sizes, strides)[...] = True
+        return mask
+
+    def elements(self, addresses: Array) -> Array:
+        """Elements from the tensor's first to each address; negative before it."""
+        return (addresses.astype(np.int64) - self.tensor.data_ptr()) // self.size
+
+    def in_storage(self, addresses: Array) -> Array:
+        """Whether the whole element at each address lies inside the storage."""
+        start, count = self.storage
+        offset = addresses.astype(np.int64) - start
+        return np.asarray((offset >= 0) & (offset + self.size <= count))
+
+    def in_view(self, addresses: Array) -> Array:
+        """Whether the element at each address is one of the tensor's own."""
+        element = self.elements(addresses)
+        near = (element >= 0) & (element < len(self.view))
+        if self.view.all():
+            return np.asarray(near)
+        inside = np.zeros(near.shape, bool)
+        inside[near] = self.view[element[near]]
+        return inside
+
+    def name_of(self, address: int) -> str:
+        """The element at an address for people: its index, or how far it lies outside."""
+        element = int(self.elements(np.array([address]))[0])
+        if not bool(self.in_view(np.array([address]))[0]):
+            return f"element {element} of {len(self.view)}"
+        index = [0] * self.tensor.ndim
+        for axis in np.argsort(self.tensor.stride(), kind="stable")[::-1]:
+            if self.tensor.shape[axis] > 1 and self.tensor.stride(axis) > 0:
+                index[axis], element = divmod(element, self.tensor.stride(axis))
+        return str(index)

@@ -1,0 +1,78 @@
+"""What a traced launch did to memory that it should not, and how much it moved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..record import Finding
+
+# What happened, after "kernel, program"; {place} is the tensor's element and the source line.
+SENTENCES = {
+    "read_out_of_storage": "reads {place}: it lies outside the storage",
+    "write_out_of_storage": "writes {place}: it lies outside the storage",
+    "read_out_of_view": "reads {place}: the storage has it, the tensor has not",
+    "write_out_of_view": "writes {place}: the storage has it, the tensor has not",
+    "read_never_written": "reads {place}: nothing has written it",
+    "left_unwritten": "leaves {place} unwritten",
+    "write_write": "writes {place}: {other} writes it, too",
+    "read_write": "reads {place}: {other} writes it",
+    "write_read": "writes {place}: {other} reads it",
+    "write_after_read": "writes {place}: another lane reads it at {other}, and no barrier makes "
+    "the store wait",
+}
+
+
+@dataclass(frozen=True)
+class MemoryFinding:
+    """One kind of fault at one source line, with the first element that shows it.
+
+    `kind` is a key of `SENTENCES`; `line` is `file.py:12`; `place` an element of `tensor`, the
+    kernel's parameter; `program` its grid index; `count` the lanes that show it; `other` the
+    program or line on the other side of a conflict.
+    """
+
+    kind: str
+    kernel: str
+    line: str
+    tensor: str
+    place: str
+    program: tuple[int, ...]
+    count: int
+    other: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """For people: kernel, line, program, tensor and element."""
+        place = f"{self.tensor} {self.place}" + (f" at {self.line}" if self.line else "")
+        what = SENTENCES[self.kind].format(place=place, other=self.other)
+        who = f"{self.kernel}, program {self.program}," if self.program else self.kernel
+        return f"{who} {what}" + (f" ({self.count} such lanes)." if self.count > 1 else ".")
+
+    def as_finding(self) -> Finding:
+        """The same as a finding of a check, whose signature has no element and no program."""
+        return Finding(
+            check=f"memory of {self.kernel}",
+            tensor=self.tensor,
+            error=self.kind,
+            frame=self.line,
+            sentence=self.sentence,
+        )
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What one launch moved between memory and one tensor argument.
+
+    `loads` and `stores` count operations, summed over programs; bytes count lanes that the mask
+    lets through; `distinct` bytes count each address once.
+    """
+
+    kernel: str
+    tensor: str
+    programs: int
+    loads: int = 0
+    loaded: int = 0
+    loaded_distinct: int = 0
+    stores: int = 0
+    stored: int = 0
+    stored_distinct: int = 0
