@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.parsers import expat
 
-from .triage_results import Failure, Outcome, node_id
+from .triage_results import COLLECT, Failure, Outcome, node_id
 from .triage_signature import failure
 
 KEPT = 1 << 18  # characters of one traceback: the frames that matter stand at its end
@@ -82,7 +82,9 @@ class _Reader:
             self._told(self.case)
         elif tag == "testcase":
             status = "failed" if self.failures else "skipped" if self.skipped else "passed"
-            self.outcomes.append(Outcome(_id(self.case), status, tuple(self.failures)))
+            broken = any(failed.phase == COLLECT for failed in self.failures)
+            name = node_id(self.case.get("name", ""), "") if broken else _id(self.case)
+            self.outcomes.append(Outcome(name, status, tuple(self.failures)))
             self.case = None
 
     def _told(self, case: dict[str, str]) -> None:

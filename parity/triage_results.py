@@ -74,7 +74,7 @@ def node_id(classname: str, name: str, file: str = "") -> str:
     dotted = key(classname) if "/" in classname or classname.endswith(".py") else classname
     module = key(file) if file.endswith(".py") else _module(dotted)
     if dotted and not module:
-        return f"{dotted}::{name}"
+        return "::".join(part for part in (dotted, name) if part)
     inside = f"{dotted}.".startswith(f"{module}.")
     classes = [part for part in dotted[len(module) :].split(".") if part] if inside else []
     path = file or (f"{module.replace('.', '/')}.py" if module else "")

@@ -26,6 +26,7 @@ _NATIVE = re.compile(r'(?:E\s)?[\s|+]*File "([^"]+)", line \d+, in (.+)')
 _SHORT = re.compile(r"(\S[^:]*):\d+: in (.+)")
 _LONG = re.compile(r"(\S[^:]*):\d+: ?([\w.]*)")
 _DEF = re.compile(r">?\s*(?:async )?def (\w+)")
+_BETWEEN = re.compile(r"(?:_ )+_?\s*")
 _CLASS = re.compile(r"((?:\w+\.)*(\w+))(?::\s*(.*)|\s*)")
 _TRACEBACK = "Traceback (most recent call last)"
 
@@ -100,6 +101,8 @@ def _frames(text: str) -> tuple[list[Frame], str]:
     for line in text.splitlines():
         plain = _NATIVE.fullmatch(line) or _SHORT.fullmatch(line)
         located = None if plain else _LONG.fullmatch(line)
+        if plain or _BETWEEN.fullmatch(line):
+            defined = ""
         if plain:
             frames.append((plain[1], plain[2]))
         elif located:
