@@ -127,6 +127,7 @@ def worktree(top: Path, commit_id: str, tree: Path) -> Iterator[None]:
 def snapshot(top: Path, tree: Path) -> Iterator[None]:
     """A copy of every file of a checkout that git tracks or would track, removed in the end."""
     try:
+        tree.mkdir()
         listed = git(top, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
         for name in sorted(set(listed.split("\0")) - {""}):
             source, target = top / name, tree / name

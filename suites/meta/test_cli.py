@@ -1,0 +1,226 @@
+"""The command line: one sentence and the right exit code for bad input, plain text everywhere."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from parity.reports import terminal
+from rich.console import Console
+
+from parity import cli
+from parity.case import Case
+from parity.progress import progress
+from parity.record import Finding, Record
+from parity.replay import judge
+from parity.runs import Run
+from parity.verdict import Exit
+
+CASE = Case("double", "plain", "float32", {"dim": 1, "tokens": 1})
+NASTY = "[red]\x1b[2J\u202edeels\r"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Every test works in a folder of its own, and no project lies around it."""
+    (tmp_path / "pyproject.toml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["gate", "--foo"], "No such option '--foo'"),
+        (["gate", "--cases-per-op", "0"], "0 is not in the range"),
+        (["gate", "--base-root", "a"], "together but got only --base-root"),
+        (["gate", "--base", "x", "--head-root", "a"], "got both kinds"),
+        (["gate", "--base-root", "no", "--head-root", "no"], "Expected a folder at --base-root no"),
+        (["gate"], "Expected a git repository"),
+        (["replay"], "Expected the id of a case but got none"),
+        (["replay", "0123456789ab"], "Expected a case '0123456789ab' in the runs"),
+        (["replay", "--run", "x", "0123456789ab"], "in run x but found none"),
+        (["replay", "../../pyproject"], "Expected a case"),
+        (["replay", "absent.json"], "Expected a case file at absent.json"),
+        (["replay", "broken.json"], "Expected JSON in broken.json"),
+        (["nonsense"], "No such command 'nonsense'"),
+    ],
+)
+def test_bad_input(
+    here: Path, arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "broken.json").write_text("{")
+    assert cli.run(arguments) == Exit.USAGE
+    output = capsys.readouterr()
+    assert sentence in output.err
+    assert len(output.err.strip().splitlines()) == 1
+    assert output.out == ""
+
+
+@pytest.mark.parametrize("ops", ["nonsense", "json:dumps", "not_a_module:OPS"])
+def test_unknown_ops(here: Path, ops: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "a").mkdir()
+    (here / "b").mkdir()
+    arguments = ["gate", "--base-root", "a", "--head-root", "b", "--ops", ops]
+    assert cli.run(arguments) == Exit.USAGE
+    assert ops in capsys.readouterr().err
+
+
+def test_a_fault_is_never_a_verdict(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken() -> None:
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr("parity.arms.project_root", broken)
+    assert cli.run(["gate"]) == Exit.FAULT
+    assert "Fault of parity itself" in capsys.readouterr().err
+
+
+def test_help_needs_neither_torch_nor_pandas() -> None:
+    code = (
+        "import sys; from parity import cli; from parity.reports import terminal; "
+        "assert cli.run(['--help']) == 0; assert cli.run(['gate', '--help']) == 0; "
+        "print(sorted({'torch', 'triton', 'pandas', 'numpy'} & set(sys.modules)))"
+    )
+    source = str(Path(cli.__file__).parent.parent)
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {source!r}); {code}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_python_m_parity() -> None:
+    source = str(Path(cli.__file__).parent.parent)
+    code = f"import sys, runpy; sys.path.insert(0, {source!r}); sys.argv = ['parity', 'nonsense']; "
+    command = [sys.executable, "-c", code + "runpy.run_module('parity', run_name='__main__')"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == Exit.USAGE
+    assert "No such command" in done.stderr
+
+
+def record(*findings: Finding, status: str = "", arm: str = "head") -> Record:
+    status = status or ("failed" if findings else "passed")
+    checks = ("values",) if status in ("passed", "failed") else ()
+    return Record(CASE.id, CASE.op, arm, status, findings, checks, reason="r")
+
+
+WRONG = Finding("values", "y", "wrong", sentence="Wrong.")
+OTHER = Finding("values", "y", "other", sentence="Other.")
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "outcome", "code"),
+    [
+        (record(WRONG), record(WRONG), "FAILED as recorded", Exit.REGRESSION),
+        (record(WRONG), record(OTHER), "FAILED differently", Exit.REGRESSION),
+        (record(), record(WRONG), "FAILED differently", Exit.REGRESSION),
+        (None, record(WRONG), "FAILED", Exit.REGRESSION),
+        (record(WRONG), record(), "FIXED (passes now)", Exit.OK),
+        (record(), record(), "PASSED", Exit.OK),
+        (record(status="crashed"), record(status="crashed"), "FAILED as recorded", Exit.REGRESSION),
+        (record(status="crashed"), record(), "FIXED (passes now)", Exit.OK),
+        (record(WRONG), record(status="unsupported"), "UNSUPPORTED", Exit.NOTHING_COMPARED),
+        (record(WRONG), record(status="infrastructure"), "ERROR", Exit.FAULT),
+    ],
+)
+def test_what_a_replay_says(before: Record | None, now: Record, outcome: str, code: Exit) -> None:
+    found = judge(before, now)
+    assert (found.outcome, found.code) == (outcome, code)
+
+
+def test_the_list_of_failures(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["replay", "--list"]) == Exit.OK
+    assert capsys.readouterr().out == ""
+    run = Run.create(here / ".parity")
+    run.add(record(WRONG))
+    run.add(record(OTHER, arm="base"))
+    assert cli.run(["replay", "--list"]) == Exit.OK
+    assert capsys.readouterr().out == f"{CASE.id}  {run.id}  double: Wrong.\n"
+
+
+def test_a_record_cut_off_by_a_crash_does_not_hide_the_others(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Run.create(here / ".parity")
+    run.add(record(WRONG))
+    with (run.folder / "records-head.jsonl").open("a") as file:
+        file.write('{"case_id": "cut o')
+    assert cli.run(["replay", "--list"]) == Exit.OK
+    assert CASE.id in capsys.readouterr().out
+
+
+def test_a_root_that_is_gone(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run.create(here / ".parity")
+    run.save_case(CASE)
+    run.write("run", {"arms": {"head": {"kind": "import_root", "root": str(here / "gone")}}})
+    assert cli.run(["replay", CASE.id]) == Exit.USAGE
+    assert "but it is gone" in capsys.readouterr().err
+
+
+RESULT = {
+    "ops": {NASTY: {"REGRESSION": 1, "IDENTICAL": 2}},
+    "items": [
+        {
+            "op": NASTY,
+            "verdict": "REGRESSION",
+            "sentence": f"Wrong {NASTY}.",
+            "evidence": "",
+            "headroom": {"y": [0.5, 0.75]},
+            "cases": [CASE.id],
+            "shrinking_exhausted": True,
+            "replay": f"parity replay {CASE.id}",
+        }
+    ],
+    "sentence": "Verdict: regression in 1 of 3 cases.",
+}
+
+
+def shown(output: Console) -> str:
+    arm = {"kind": "repository", "ref": NASTY, "commit": "0" * 40, "dirty": True, "root": ""}
+    run = {"arms": {"base": arm, "head": arm}, "cases": 3, "seed": 0}
+    environment = {"tier": "interpreter", "versions": {"torch": "2", "python": "3"}}
+    terminal.show_header(output, run, environment)
+    terminal.show_result(output, RESULT, ".parity/runs/x")
+    assert isinstance(output.file, io.StringIO)
+    return output.file.getvalue()
+
+
+def test_names_and_messages_are_shown_as_plain_text() -> None:
+    text = shown(Console(file=io.StringIO(), highlight=False, width=terminal.WIDE))
+    assert "\x1b" not in text
+    assert "\r" not in text
+    assert "\u202e" not in text
+    assert r"Wrong [red]\x1b[2J\u202edeels\r." in text
+    assert "y: 0.5 of its bound used before, 0.75 now" in text
+    assert "Shrinking stopped at its budget" in text
+    assert f"parity replay {CASE.id}" in text
+    assert "with uncommitted changes" in text
+
+
+def test_colour_only_where_it_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[1;31m" in shown(Console(file=io.StringIO(), force_terminal=True))
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "31m" not in shown(Console(file=io.StringIO(), force_terminal=True))
+
+
+def test_progress_without_a_terminal_is_a_rare_plain_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = iter([0.0, 5.0, 11.0, 12.0])
+    monkeypatch.setattr("parity.progress.time.monotonic", lambda: next(clock))
+    with progress("Running cases") as report:
+        for done in (1, 2, 3):
+            report(done, 3)
+    assert capsys.readouterr().err == "Running cases: 2 of 3, 11 s\n"
+
+
+def test_run_documents_have_a_schema_version(here: Path) -> None:
+    run = Run.create(here / ".parity")
+    run.write("result", {"a": 1})
+    assert json.loads((run.folder / "result.json").read_text()) == {"schema_version": 1, "a": 1}
