@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from . import __version__
+from .dumps import dumps
 from .git import Refused
 from .triage import triage
 from .verdict import Exit
@@ -37,6 +38,7 @@ def cli() -> None:
     """
 
 
+cli.add_command(dumps)
 cli.add_command(triage)
 
 
