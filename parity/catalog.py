@@ -5,87 +5,132 @@ from __future__ import annotations
 import tomllib
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from .spec import Input, OpSpec, Output
 
 _TABLE = "positions rope_dim"
-_TABLE_STRIDES = ("contiguous", "sliced")
+_TABLES = (
+    Input("cos", _TABLE, kind="cos", strides=("contiguous", "sliced")),
+    Input("sin", _TABLE, kind="sin", strides=("contiguous", "sliced")),
+)
+_ROWS = ("contiguous", "offset", "sliced", "transposed")  # lanes side by side
 _HEADS = (*range(1, 9), 11, 16, 17, 31, 64, 130)
 _ROPE_DIMS = (2, 4, 6, 8, 16, 20, 64, 128)
-_NOPE_DIMS = (0, 1, 2, 5, 8, 16, 33, 128)
+_COPIED_DIMS = (0, 1, 2, 5, 8, 16, 33, 128)
 
 _REFUSES = (
     "narrow_table", "wide_table", "short_table", "table_of_integers", "one_table_in_another_dtype",
     "data_of_integers", "data_without_heads", "one_lane_too_few", "cu_seqlens_of_floats",
-    "cu_seqlens_in_two_dimensions", "position_ids_too_few", "rank_beyond_its_group",
+    "cu_seqlens_in_two_dimensions", "rank_beyond_its_group",
 )  # fmt: skip
+_COMMON: dict[str, Any] = {
+    "layouts": ("sbhd", "thd"),
+    "tiles": {"tile": (None, 1, 4, 16)},
+    "cp_sizes": (1, 2, 4),
+    "gradients": ("contiguous", "sliced", "transposed", "expanded", "expanded_heads"),
+    "bit_equal": True,
+}
+_PADDED = Input("cu_seqlens_padded", kind="cu_seqlens_padded")
+_POSITION_IDS = Input("position_ids", kind="position_ids")
+_WHOLE_PACK: dict[str, tuple[object, ...]] = {"whole_pack_table": (False, True)}
+_INVERSE: dict[str, tuple[object, ...]] = {"inverse": (False, True)}
+_PAIRS: dict[str, tuple[object, ...]] = {"remove_interleaving": (False, True)}
+
+
+def _rotation(name: str, module: str, strides: tuple[str, ...], mutable: bool) -> OpSpec:
+    """One tensor, rotated in place (``mutable``) or into a new one."""
+    return OpSpec(
+        name=name,
+        candidate=f"parity.kernels.{module}:{name}",
+        reference=f"parity.reference.{module}:{name}",
+        inputs=(
+            Input("t", "rows heads nope_dim+rope_dim", mutable=mutable, strides=strides),
+            *_TABLES,
+            Input("cu_seqlens_q", kind="cu_seqlens"),
+            _PADDED,
+            _POSITION_IDS,
+        ),
+        outputs=(Output("output", alias="t" if mutable else None),),
+        axes={"heads": _HEADS, "nope_dim": _COPIED_DIMS, "rope_dim": _ROPE_DIMS},
+        arguments={"nope_dim": "nope_dim", "emb_dim": "rope_dim"},
+        flags={**_INVERSE, **_PAIRS, "rope_first": (False, True)},
+        thd_flags=_WHOLE_PACK,
+        refuses=(*_REFUSES, "position_ids_too_few", "rotary_interleaved"),
+        **_COMMON,
+    )
+
+
+def _key_value(name: str, module: str, more: tuple[Input, ...] = (), **own: Any) -> OpSpec:
+    """``kv`` split into key and value, the shared key rotated and given to every head."""
+    return OpSpec(
+        name=name,
+        candidate=f"parity.kernels.{module}:{name}",
+        reference=f"parity.reference.{module}:{name}",
+        inputs=(
+            Input("kv", "rows heads k_dim+v_dim", strides=(*_ROWS, "expanded_heads")),
+            Input("k_pos_emb", "rows 1 rope_dim", strides=_ROWS),
+            *_TABLES,
+            Input("cu_seqlens_kv", kind="cu_seqlens"),
+            *more,
+        ),
+        outputs=(Output("key"), Output("value")),
+        axes={
+            "heads": _HEADS, "k_dim": _COPIED_DIMS, "v_dim": _COPIED_DIMS, "rope_dim": _ROPE_DIMS,
+        },
+        arguments={"emb_dim": "rope_dim", "k_dim": "k_dim", "v_dim": "v_dim"},
+        sums=("k_pos_emb.grad",),
+        refuses=(*_REFUSES, "data_of_two_dtypes", "rotary_interleaved"),
+        **_COMMON,
+        **own,
+    )  # fmt: skip
+
+
+_ANY = ("contiguous", "sliced", "transposed", "strided_last", "expanded_heads")
 
 OPS: tuple[OpSpec, ...] = (
-    OpSpec(
-        name="fused_mla_rope_inplace",
-        candidate="parity.kernels.inplace:fused_mla_rope_inplace",
-        reference="parity.reference.inplace:fused_mla_rope_inplace",
-        inputs=(
-            Input(
-                "t",
-                "rows heads nope_dim+rope_dim",
-                mutable=True,
-                strides=("contiguous", "offset", "sliced", "transposed"),
-            ),
-            Input("cos", _TABLE, kind="cos", strides=_TABLE_STRIDES),
-            Input("sin", _TABLE, kind="sin", strides=_TABLE_STRIDES),
-            Input("cu_seqlens_q", kind="cu_seqlens"),
-            Input("cu_seqlens_padded", kind="cu_seqlens_padded"),
-            Input("position_ids", kind="position_ids"),
-        ),
-        outputs=(Output("output", alias="t"),),
-        axes={"heads": _HEADS, "nope_dim": _NOPE_DIMS, "rope_dim": _ROPE_DIMS},
-        arguments={"nope_dim": "nope_dim", "emb_dim": "rope_dim"},
-        layouts=("sbhd", "thd"),
-        flags={
-            "inverse": (False, True),
-            "remove_interleaving": (False, True),
-            "rope_first": (False, True),
-        },
-        thd_flags={"whole_pack_table": (False, True)},
-        tiles={"tile": (None, 1, 4, 16)},
-        cp_sizes=(1, 2, 4),
-        gradients=("contiguous", "sliced", "transposed", "expanded", "expanded_heads"),
-        bit_equal=True,
-        refuses=(*_REFUSES, "rotary_interleaved"),
+    _rotation("fused_mla_rope_inplace", "inplace", _ROWS, mutable=True),
+    _rotation(
+        "fused_mla_rope_out_of_place", "out_of_place", (*_ROWS, "expanded_heads"), mutable=False
+    ),
+    _key_value(
+        "fused_mla_rope_kv_split", "kv_split", (_PADDED,), flags=_PAIRS, thd_flags=_WHOLE_PACK
     ),
     OpSpec(
         name="fused_mla_rope_concat",
         candidate="parity.kernels.concat:fused_mla_rope_concat",
         reference="parity.reference.concat:fused_mla_rope_concat",
         inputs=(
-            Input(
-                "nope",
-                "rows heads nope_dim",
-                strides=("contiguous", "sliced", "transposed", "strided_last", "expanded_heads"),
-            ),
-            Input(
-                "rope",
-                "rows heads rope_dim",
-                strides=("contiguous", "sliced", "transposed", "strided_last", "expanded_heads"),
-            ),
-            Input("cos", _TABLE, kind="cos", strides=_TABLE_STRIDES),
-            Input("sin", _TABLE, kind="sin", strides=_TABLE_STRIDES),
+            Input("nope", "rows heads nope_dim", strides=_ANY),
+            Input("rope", "rows heads rope_dim", strides=_ANY),
+            *_TABLES,
             Input("cu_seqlens", kind="cu_seqlens"),
-            Input("cu_seqlens_padded", kind="cu_seqlens_padded"),
-            Input("position_ids", kind="position_ids"),
+            _PADDED,
+            _POSITION_IDS,
         ),
         outputs=(Output("output"),),
-        axes={"heads": _HEADS, "nope_dim": _NOPE_DIMS, "rope_dim": _ROPE_DIMS},
-        layouts=("sbhd", "thd"),
-        flags={"inverse": (False, True), "remove_interleaving": (False, True)},
-        thd_flags={"whole_pack_table": (False, True)},
-        tiles={"tile": (None, 1, 4, 16)},
-        cp_sizes=(1, 2, 4),
-        gradients=("contiguous", "sliced", "transposed", "expanded", "expanded_heads"),
-        bit_equal=True,
-        refuses=(*_REFUSES, "data_of_two_dtypes"),
+        axes={"heads": _HEADS, "nope_dim": _COPIED_DIMS, "rope_dim": _ROPE_DIMS},
+        flags={**_INVERSE, **_PAIRS},
+        thd_flags=_WHOLE_PACK,
+        refuses=(*_REFUSES, "position_ids_too_few", "data_of_two_dtypes"),
+        **_COMMON,
     ),
+    OpSpec(
+        name="fused_apply_mla_rope_for_q",
+        candidate="parity.kernels.legacy:fused_apply_mla_rope_for_q",
+        reference="parity.reference.legacy:fused_apply_mla_rope_for_q",
+        inputs=(
+            Input("t", "rows heads nope_dim+rope_dim", mutable=True, strides=_ROWS),
+            *_TABLES,
+            Input("cu_seqlens_q", kind="cu_seqlens"),
+        ),
+        outputs=(Output("output", alias="t"),),
+        axes={"heads": _HEADS, "nope_dim": _COPIED_DIMS, "rope_dim": _ROPE_DIMS},
+        arguments={"qk_head_dim": "nope_dim", "emb_dim": "rope_dim"},
+        refuses=(*_REFUSES, "rotary_interleaved"),
+        **_COMMON,
+    ),
+    _key_value("fused_apply_mla_rope_for_kv", "legacy"),
 )
 
 _NAMED = {"parity": "parity.catalog:OPS", "megatron": "parity.adapters.megatron:OPS"}
