@@ -184,8 +184,8 @@ def heavy_after(statement: str) -> set[str]:
 
 
 def light_modules() -> list[str]:
-    reports = sorted(path.stem for path in (ROOT / "reports").glob("*.py"))
-    return ["parity", "parity.catalog", *(f"parity.reports.{stem}" for stem in reports)]
+    reports = [f"parity.reports.{path.stem}" for path in sorted((ROOT / "reports").glob("*.py"))]
+    return ["parity", "parity.catalog", "parity.cli", *reports]
 
 
 @pytest.mark.parametrize("module", light_modules())
