@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from . import __version__
+from .codegen import codegen
 from .dumps import dumps
 from .git import Refused
 from .triage import triage
@@ -38,6 +39,7 @@ def cli() -> None:
     """
 
 
+cli.add_command(codegen)
 cli.add_command(dumps)
 cli.add_command(triage)
 
