@@ -166,7 +166,7 @@ def _new(pair: _Pair, told: _Told, name: str, before: str, failure: Failure) -> 
     again = pair.cross.get(name)
     if again and again.status == "passed":
         return _caused(told, failure, "new, and passes on base's code")
-    if again and any(failure.signature == other.signature for other in again.failures):
+    if again and any(_is_same(failure, other) for other in again.failures):
         evidence = f"{again.id} {ON_BASE_CODE}"
         reason = "new, and fails alike on base's code"
         return told.row(Cause.NEW_TEST_BASE_CAUSE, reason, failure, evidence)
@@ -178,6 +178,16 @@ def _new(pair: _Pair, told: _Told, name: str, before: str, failure: Failure) -> 
         return told.row(Cause.INCONCLUSIVE, reason, failure)
     reason = "skipped on base" if before == "skipped" else "new, and base shows no such failure"
     return _caused(told, failure, reason)
+
+
+def _is_same(failure: Failure, other: Failure) -> bool:
+    """Whether one test fails for one cause on both codes, down to the values it saw.
+
+    A test of new behaviour fails on base's code too, but there it sees other values.  An error of
+    the test's own lines has no place, and says nothing of the code.
+    """
+    alike = failure.signature == other.signature and failure.exact == other.exact
+    return bool(failure.place) and alike
 
 
 def _caused(told: _Told, failure: Failure, reason: str) -> Row:

@@ -163,5 +163,5 @@ def _ended(session: Session, kind: str, place: str) -> list[Outcome]:
 
 def _broken(session: Session, name: str, kind: str, place: str = "") -> Outcome:
     phase = SESSION if name == OUTSIDE else "call"
-    failed = Failure(kind, place, kind, phase)
+    failed = Failure(kind, place, kind, phase=phase)
     return Outcome(name, "failed", (replace(failed, ranks=session.ranks),))

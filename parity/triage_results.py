@@ -20,12 +20,14 @@ class Failure:
 
     ``kind`` is exception class and message, ``place`` the frames that tell it from others of its
     kind, both free of what differs from run to run; ``sibling`` is ``kind`` without the parameters
-    of its own test.  ``ranks`` are those that failed, none where there is only one process.
+    of its own test; ``exact`` is the message with its values.  ``ranks`` are those that failed,
+    none where there is only one process.
     """
 
     kind: str
     place: str = ""
     sibling: str = ""
+    exact: str = ""
     phase: str = "call"
     ranks: tuple[int, ...] = ()
 

@@ -59,22 +59,28 @@ def failure(test_id: str, message: str, text: str, phase: str = "call", kind: st
         phase, message = COLLECT, ""
     last = _CHAINED.split(text)[-1]
     frames, known = _frames(last)
-    raised, said = _headline(message or _message(last), kind or known)
+    message = message or _message(last)
+    raised, said = _headline(message, kind or known)
     said += _source(last) if said.startswith("assert ") else ""
     return Failure(
         kind=_titled(raised, said),
-        place=_place(frames, test_id, raised in ASSERTIONS),
+        place=_place(frames, test_id, raised in ASSERTIONS and phase == "call"),
         sibling=_titled(raised, _without_parameters(said, test_id)),
+        exact=_placeless(message),
         phase=phase,
     )
 
 
 def normalised(text: str) -> str:
     """One line without numbers, addresses, ids, hashes and paths."""
-    line = " ".join(text.split())
-    line = _HASHES.sub("ID", _PATHS.sub("PATH", line))
+    line = _placeless(text)
     line = _NUMBERS.sub(lambda match: "N" if match[0][0] in "+-0123456789" else match[0], line)
     return _LISTS.sub("N, N", line)[:LONGEST]
+
+
+def _placeless(text: str) -> str:
+    """One line without what differs between two runs of the same code."""
+    return _HASHES.sub("ID", _PATHS.sub("PATH", " ".join(text.split())))
 
 
 def frames_of_stack(text: str) -> list[Frame]:

@@ -95,8 +95,8 @@ def test_exit_0_says_that_all_that_base_passed_still_passes(base: Results, head:
                 assert name.partition("[")[0] in siblings
 
 
-def fails(name: str, kind: str = "ValueError: rows", phase: str = "call") -> Outcome:
-    return Outcome(name, "failed", (Failure(kind, phase=phase),))
+def fails(name: str, kind: str = "ValueError: rows", phase: str = "call", **more: str) -> Outcome:
+    return Outcome(name, "failed", (Failure(kind, phase=phase, **more),))
 
 
 def passes(name: str) -> Outcome:
@@ -124,11 +124,23 @@ def test_a_run_on_bases_code_outranks_likeness(cross: list[Outcome], verdict: Ca
     assert verdicts(base, [*base, fails(NEW)], *cross)[NEW] == verdict
 
 
-def test_a_run_on_bases_code_is_evidence_by_itself() -> None:
-    base = merge([passes(GOOD)])
-    head = merge([passes(GOOD), fails(NEW)])
-    (row,) = classify(base, head, merge([fails(NEW)]))
-    assert (row.verdict, NEW in row.evidence) == (Cause.NEW_TEST_BASE_CAUSE, True)
+@pytest.mark.parametrize(
+    ("on_base", "on_head", "verdict"),
+    [
+        (("rope.py:go", "got 6"), ("rope.py:go", "got 6"), Cause.NEW_TEST_BASE_CAUSE),
+        # The change moves what the test sees: it may be what the test asks for, not done well.
+        (("in test_new", "got 6"), ("in test_new", "got 7"), Cause.REGRESSION),
+        (("rope.py:go", "got 6"), ("rope.py:other", "got 6"), Cause.REGRESSION),
+        (("", "no fixture"), ("", "no fixture"), Cause.REGRESSION),
+    ],
+)
+def test_a_run_on_bases_code_is_evidence_if_it_fails_for_the_same_values(
+    on_base: tuple[str, str], on_head: tuple[str, str], verdict: Cause
+) -> None:
+    cross, new = (fails(NEW, place=place, exact=said) for place, said in (on_base, on_head))
+    (row,) = classify(merge([passes(GOOD)]), merge([passes(GOOD), new]), merge([cross]))
+    assert row.verdict == verdict
+    assert (NEW in row.evidence) == (verdict == Cause.NEW_TEST_BASE_CAUSE)
 
 
 def collect(name: str, kind: str = "ImportError: no such name") -> Outcome:

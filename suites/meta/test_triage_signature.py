@@ -84,9 +84,7 @@ CHECKED = "ValueError: Expected N rows at ID but got N"
 ASSERTED = "AssertionError: not close | tests/helper.py:same < in tests.test_a."
 
 
-@pytest.mark.parametrize(
-    "options", [("--tb=auto",), ("--tb=long",), ("--tb=short",), ("-p", "xdist", "-n1")]
-)
+@pytest.mark.parametrize("options", [("--tb=auto",), ("--tb=short",), ("-p", "xdist", "-n1")])
 def test_a_real_run(suite: Path, options: tuple[str, ...]) -> None:
     found = signatures(suite, *options)
     bare = found.pop("test_a.py::test_bare")
