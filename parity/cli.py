@@ -18,6 +18,7 @@ from . import __version__
 from .codegen import codegen
 from .dumps import dumps
 from .git import Refused
+from .port import port
 from .triage import triage
 from .verdict import Exit
 
@@ -41,6 +42,7 @@ def cli() -> None:
 
 cli.add_command(codegen)
 cli.add_command(dumps)
+cli.add_command(port)
 cli.add_command(triage)
 
 
