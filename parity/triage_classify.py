@@ -47,14 +47,6 @@ class _Arm:
         return found
 
     @cached_property
-    def functions(self) -> dict[str, list[Outcome]]:
-        """The tests of each function, one for each set of parameters."""
-        found: dict[str, list[Outcome]] = {}
-        for name, outcome in self.results.items():
-            found.setdefault(function(name), []).append(outcome)
-        return found
-
-    @cached_property
     def broken_modules(self) -> list[str]:
         """The keys of what could not be collected."""
         return [
@@ -95,6 +87,20 @@ class _Pair:
     base: _Arm
     head: _Arm
     cross: Results
+
+    @cached_property
+    def gone(self) -> set[str]:
+        """Functions with parameters that only base has: a new test of one may be an old one."""
+        return {function(name) for name in self.base.results if name not in self.head.results}
+
+    @cached_property
+    def new(self) -> dict[str, list[Outcome]]:
+        """The tests that only head has, by function."""
+        found: dict[str, list[Outcome]] = {}
+        for name, outcome in self.head.results.items():
+            if name not in self.base.results:
+                found.setdefault(function(name), []).append(outcome)
+        return found
 
 
 @dataclass(frozen=True)
@@ -170,7 +176,7 @@ def _new(pair: _Pair, told: _Told, name: str, before: str, failure: Failure) -> 
         evidence = f"{again.id} {ON_BASE_CODE}"
         reason = "new, and fails alike on base's code"
         return told.row(Cause.NEW_TEST_BASE_CAUSE, reason, failure, evidence)
-    shown = _elsewhere(pair.base, told.id, failure, only_siblings=_was_renamed(pair, name))
+    shown = _elsewhere(pair.base, told.id, failure, only_siblings=function(name) in pair.gone)
     if shown:
         return told.row(Cause.NEW_TEST_BASE_CAUSE, "base fails alike", failure, shown)
     if before == "not_run" or pair.base.hides(name) or not pair.base.ran:
@@ -212,7 +218,7 @@ def _gone(pair: _Pair, told: _Told, name: str, base: Outcome) -> Iterator[Row]:
         yield from (_mended(pair, told, name, failure) for failure in base.failures)
     elif pair.head.hides(name) or pair.head.cut_short:
         yield told.row(Cause.NOT_RUN, "its file was not collected, or the session broke")
-    elif others := _renamed_to(pair, name):
+    elif others := pair.new.get(function(name)):
         names = f"{others[0].id} and others" if len(others) > 1 else others[0].id
         yield told.row(Cause.RENAMED_PARAMETERS, f"now {names}")
     elif base.status == "failed":
@@ -227,20 +233,6 @@ def _mended(pair: _Pair, told: _Told, name: str, failure: Failure) -> Row:
     if failure.phase == COLLECT and not pair.head.has_tests_in(name):
         return told.row(Cause.REMOVED, "no test of this file ran, which is no fix", failure)
     return _lifted(told, failure, "does not break now")
-
-
-def _renamed_to(pair: _Pair, name: str) -> list[Outcome]:
-    """The tests of the same function that only head has."""
-    known = pair.base.results
-    siblings = pair.head.functions.get(function(name), [])
-    return [outcome for outcome in siblings if key(outcome.id) not in known]
-
-
-def _was_renamed(pair: _Pair, name: str) -> bool:
-    """Whether base has parameters of this function that head lacks: it may be one of them."""
-    known = pair.head.results
-    siblings = pair.base.functions.get(function(name), [])
-    return any(key(outcome.id) not in known for outcome in siblings)
 
 
 def _elsewhere(arm: _Arm, test: str, failure: Failure, *, only_siblings: bool = False) -> str:

@@ -11,6 +11,10 @@ from .triage_cause import EXIT_CODES, Cause, Row, counts, exit_code
 from .triage_results import Results
 from .verdict import Exit
 
+# A comment on GitHub may have 65536 characters; the most urgent rows come first.
+ROWS, CAUSES = 45_000, 15_000  # characters
+WORDS = 200  # characters of one id: generated parameters can be of any length
+
 
 def markdown(base: Results, head: Results, rows: Sequence[Row]) -> str:
     """The sentence, the totals, every row, and every cause that a row refers to by number."""
@@ -18,9 +22,11 @@ def markdown(base: Results, head: Results, rows: Sequence[Row]) -> str:
     causes = {signature: number for number, signature in enumerate(causes, 1)}
     parts = [f"**{sentence(head, rows)}**", _totals(base, head), _verdicts(rows)]
     if rows:
-        parts.append("\n".join(_table(rows, causes)))
+        parts.append(
+            _within(ROWS, "| {} more rows, in the file of `--json` | | |", _table(rows, causes))
+        )
     if causes:
-        parts.append("\n".join(_causes(base, head, causes)))
+        parts.append(_within(CAUSES, "\n{} more causes.", _causes(base, head, causes)))
     return "\n\n".join(part for part in parts if part)
 
 
@@ -80,13 +86,27 @@ def _causes(base: Results, head: Results, causes: dict[str, int]) -> Iterator[st
         yield f"{number}. {code(signature)} ({told})"
 
 
+def _within(budget: int, rest: str, lines: Iterator[str]) -> str:
+    """As many lines as fit, and how many did not."""
+    kept: list[str] = []
+    left = 0
+    for line in lines:
+        budget -= len(line) + 1
+        if budget < 0:
+            left += 1
+        else:
+            kept.append(line)
+    return "\n".join([*kept, rest.format(left)] if left else kept)
+
+
 def _word(status: str) -> str:
     return status.replace("_", " ") or "no tests"
 
 
 def cell(words: str) -> str:
     """Words of others as a code span inside a table, where a bar needs a mark even so."""
-    return code(words).replace("|", "\\|")
+    short = words if len(words) <= WORDS else f"{words[:WORDS]}..."
+    return code(short).replace("|", "\\|")
 
 
 def code(words: str) -> str:

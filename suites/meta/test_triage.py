@@ -312,3 +312,17 @@ def test_odd_parameters_stay_in_their_cell(
     assert planted["id"] == f"tests/unit/test_rope.py::TestRope::{name}"
     row = next(line for line in capsys.readouterr().out.splitlines() if "REGRESSION**" in line)
     assert row.replace("\\|", "").count("|") == 4
+
+
+def test_what_does_not_fit_into_a_comment_is_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    many = [
+        fail(f"test_known[{'x' * 300}{n}]", said=chr(97 + n % 26) * (n + 9)) for n in range(400)
+    ]
+    code, _ = triage(tmp_path, [*many, Test("test_a")], [*many, fail("test_a", said="planted")])
+    printed = capsys.readouterr().out
+    assert code == 1
+    assert len(printed) < 65_536
+    assert "planted" in printed
+    assert "more rows, in the file of `--json`" in printed

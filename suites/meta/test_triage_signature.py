@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from parity.triage import read
+from parity.triage_results import Outcome
 from parity.triage_signature import failure, normalised
 
 SUITE = {
@@ -23,6 +24,24 @@ SUITE = {
                 check(x)
             except ValueError as error:
                 raise RuntimeError("could not rotate") from error
+        """,
+    # What pytest-reportlog does, with pytest's own serialisation.
+    "conftest.py": """
+        import json, os
+        def pytest_configure(config):
+            global given, log
+            given = config
+            log = open(os.environ.get("REPORT_LOG", os.devnull), "w")
+        def pytest_sessionstart(): write({"$report_type": "SessionStart"})
+        def pytest_sessionfinish(): write({"exitstatus": 1, "$report_type": "SessionFinish"})
+        def pytest_runtest_logreport(report): write_report(report)
+        def pytest_collectreport(report): write_report(report)
+        def write(entry):
+            log.write(json.dumps(entry) + "\\n")
+            log.flush()
+        def write_report(report):
+            if log.name != os.devnull:
+                write(given.hook.pytest_report_to_serializable(config=given, report=report))
         """,
     "tests/helper.py": "def same(a, b):\n    assert a == b, 'not close'\n",
     "tests/test_a.py": """
@@ -69,15 +88,25 @@ def signatures(suite: Path, *options: str) -> dict[str, set[str]]:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     command += ["--continue-on-collection-errors", f"--junitxml={written}", *options, "tests"]
     environment = os.environ | {"PYTEST_ADDOPTS": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    if "-n1" not in options:
+        environment["REPORT_LOG"] = str(suite / "result.jsonl")
     subprocess.run(command, cwd=suite, env=environment, capture_output=True, check=False)
     results = read(written)
     assert results["tests.test_a.test_passes"].status == "passed"
     assert results["tests.test_a.test_skipped"].status == "skipped"
+    if "-n1" not in options:
+        logged = read(suite / "result.jsonl")
+        assert {k: o.status for k, o in logged.items()} == {k: o.status for k, o in results.items()}
+        assert {k: shown(o) for k, o in logged.items()} == {k: shown(o) for k, o in results.items()}
     return {
-        outcome.id.rpartition("/")[2]: {failure.signature for failure in outcome.failures}
+        outcome.id.rpartition("/")[2]: shown(outcome)
         for outcome in results.values()
         if outcome.status == "failed"
     }
+
+
+def shown(outcome: Outcome) -> set[str]:
+    return {failure.signature for failure in outcome.failures}
 
 
 CHECKED = "ValueError: Expected N rows at ID but got N"
