@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from . import __version__
+from .bench.command import bench
 from .codegen import codegen
 from .dumps import dumps
 from .git import Refused
@@ -40,6 +41,7 @@ def cli() -> None:
     """
 
 
+cli.add_command(bench)
 cli.add_command(codegen)
 cli.add_command(dumps)
 cli.add_command(port)

@@ -1,0 +1,171 @@
+"""``parity bench``: the table of speeds."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Row:
+    """One workload and pass; times are medians in microseconds, ratios have no unit."""
+
+    workload: str
+    passing: str
+    microseconds: float
+    copy_microseconds: float
+    ratio: float
+    target: float | None
+    met: bool | None
+    upstream_microseconds: float | None
+    device_events: int
+    peak_bytes: int
+
+
+@click.command()
+@click.option("--upstream", type=click.Path(path_type=Path), help="Import root of Megatron-Core.")
+@click.option("--only", default="", help="Only workloads whose name contains this.")
+@click.option("--json", "file", type=click.Path(path_type=Path), help="Write the rows here too.")
+def bench(upstream: Path | None, only: str, file: Path | None) -> int:
+    """Time every kernel on this GPU, as a ratio to a device copy of the same bytes."""
+    import torch
+
+    from ..record import write_json
+    from ..verdict import Exit
+
+    if not torch.cuda.is_available():
+        raise ValueError(
+            "Expected a GPU to time kernels on but found none; use `parity codegen` without one."
+        )
+    if upstream is not None:
+        sys.path.insert(0, str(upstream.resolve()))
+    rows = []
+    if failed := list(_not_at_parity()):
+        raise ValueError(f"Expected kernels at parity but {failed[0]}; run `parity gate` first.")
+    for row in measure(only, upstream is not None):
+        rows.append(row)
+        click.echo(_line(row))
+    costs = host_costs(upstream is not None)
+    for name, cost in costs.items():
+        click.echo(f"{name}: {cost:.1f} us of host time")
+    if file is not None:
+        document = {"rows": [asdict(row) for row in rows], "host_microseconds": costs}
+        write_json(file, {"schema_version": SCHEMA_VERSION, "machine": _machine()} | document)
+    return Exit.REGRESSION if any(row.met is False for row in rows) else Exit.OK
+
+
+def measure(only: str, with_upstream: bool) -> Iterator[Row]:
+    """A row for every workload whose name contains ``only``, forward and backward."""
+    import torch
+
+    from .workloads import WORKLOADS, judged
+
+    for work in WORKLOADS:
+        for is_backward, target in judged(work) if only in work.name else ():
+            with torch.cuda.stream(torch.cuda.Stream()):
+                yield _row(work, is_backward, target, with_upstream)
+
+
+def _row(work: Any, is_backward: bool, target: float | None, with_upstream: bool) -> Row:
+    import torch
+
+    from . import timing, workloads
+
+    device = torch.device("cuda")
+    make = workloads.backward if is_backward else workloads.forward
+    size = 4 * work.tokens * work.heads * (work.nope + work.rope + work.value)
+    count = timing.copies_needed(size)
+    held = [workloads.buffers(work, device) for _ in range(count)]
+    calls = [make(work, workloads.OURS, each) for each in held]
+    copies = [workloads.copy(work, is_backward=is_backward, device=device) for _ in range(count)]
+    copied, ours = timing.replayed(copies), timing.replayed(calls)
+    upstream = None
+    if with_upstream:
+        theirs = [make(work, workloads.UPSTREAM, each) for each in held]
+        upstream = timing.replayed(theirs)
+    ratio = ours / copied
+    return Row(
+        work.name,
+        "backward" if is_backward else "forward",
+        ours,
+        copied,
+        ratio,
+        target,
+        None if target is None else ratio <= target,
+        upstream,
+        timing.device_events(calls[0]),
+        timing.peak_bytes(calls[0]),
+    )
+
+
+def host_costs(with_upstream: bool) -> dict[str, float]:
+    """Host microseconds of one eager call on tensors too small to keep the device busy."""
+    import torch
+
+    from . import timing, workloads
+
+    work = workloads.Workload("concat", 64, 1, 512, 64)
+    device = torch.device("cuda")
+    costs = {}
+    for name in (workloads.OURS, *([workloads.UPSTREAM] if with_upstream else [])):
+        held = workloads.buffers(work, device)
+        leaves = tuple(tensor.requires_grad_() for tensor in held.data)
+        call = workloads.forward(work, name, held)
+        gradient = torch.randn_like(call())
+
+        def both(call: Any = call, leaves: Any = leaves, gradient: Any = gradient) -> None:
+            torch.autograd.grad(call(), leaves, gradient)
+
+        costs[f"{name} forward"] = timing.host_cost(call)
+        costs[f"{name} forward + backward"] = timing.host_cost(both)
+    return costs
+
+
+def _not_at_parity() -> Iterator[str]:
+    """Sentences of findings: a wrong kernel gets no figures."""
+    from ..catalog import resolve
+    from ..generate import plan
+    from ..interpreter import prepare
+    from ..runner import run_case
+
+    prepare()
+    for spec in resolve("parity").values():
+        for case in plan(spec, 0, 0)[::30]:
+            yield from (finding.sentence for finding in run_case(spec, case).findings)
+
+
+def _line(row: Row) -> str:
+    upstream = (
+        ""
+        if row.upstream_microseconds is None
+        else (
+            f", upstream {row.upstream_microseconds:.1f} us"
+            f" ({row.upstream_microseconds / row.microseconds:.2f} times ours)"
+        )
+    )
+    judged = "" if row.target is None else f" ({'met' if row.met else 'MISSED'}: {row.target})"
+    return (
+        f"{row.workload} {row.passing}: {row.microseconds:.1f} us, copy "
+        f"{row.copy_microseconds:.1f} us, ratio {row.ratio:.3f}{judged}{upstream}, "
+        f"{row.device_events} device events, peak {row.peak_bytes / 2**20:.1f} MiB"
+    )
+
+
+def _machine() -> dict[str, str]:
+    from importlib.metadata import version
+
+    import torch
+
+    return {
+        "gpu": torch.cuda.get_device_name(),
+        "python": sys.version.split()[0],
+        "torch": torch.__version__,
+        "triton": version("triton"),
+    }

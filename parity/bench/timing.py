@@ -1,0 +1,90 @@
+"""How long a call takes on the GPU, without launch gaps and without help from the L2 cache."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+Call = Callable[[], Any]
+L2_BYTES = 60 * 2**20  # H200; buffers are rotated until several times this much lies between reuses
+
+
+def copies_needed(bytes_per_call: int) -> int:
+    """How many sets of buffers keep one call's data out of the L2 of the next."""
+    return max(2, min(16, -(-4 * L2_BYTES // max(bytes_per_call, 1))))
+
+
+def replayed(calls: Sequence[Call], repeats: int = 25) -> float:
+    """Median microseconds of one call when all of them are replayed as one CUDA graph."""
+    graph = capture(calls)
+    times = []
+    for _ in range(repeats):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(1000 * start.elapsed_time(end) / len(calls))
+    return float(statistics.median(times))
+
+
+def capture(calls: Sequence[Call]) -> torch.cuda.CUDAGraph:
+    """The calls as one CUDA graph on the current stream, each called once before.
+
+    A backward runs on the stream of its forward, so both must be a stream that can be captured:
+    the caller makes the calls inside ``torch.cuda.stream(torch.cuda.Stream())``.
+    """
+    for call in calls:
+        call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
+        for call in calls:
+            call()
+    for _ in range(3):
+        graph.replay()
+    torch.cuda.synchronize()
+    return graph
+
+
+def host_cost(call: Call, repeats: int = 400) -> float:
+    """Median host microseconds of issuing one call; the device keeps up on small tensors."""
+    for _ in range(50):
+        call()
+    torch.cuda.synchronize()
+    times = []
+    for _ in range(repeats // 20):
+        start = time.perf_counter()
+        for _ in range(20):
+            call()
+        times.append((time.perf_counter() - start) / 20 * 1e6)
+        torch.cuda.synchronize()
+    return statistics.median(times)
+
+
+def peak_bytes(call: Call) -> int:
+    """The most memory one call holds at once beyond what is held before it, in bytes."""
+    call()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    kept = call()
+    torch.cuda.synchronize()
+    peak = torch.cuda.max_memory_allocated() - before
+    del kept
+    return peak
+
+
+def device_events(call: Call) -> int:
+    """How many kernels, copies and fills one call puts on the device."""
+    call()
+    torch.cuda.synchronize()
+    activities = [torch.profiler.ProfilerActivity.CUDA, torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities) as profile:
+        call()
+        torch.cuda.synchronize()
+    return sum(event.device_type.name == "CUDA" for event in profile.events() or [])
