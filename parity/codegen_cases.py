@@ -2,7 +2,8 @@
 
 Triton compiles a kernel anew for each dtype, each constexpr, each argument that is 1 or a multiple
 of 16 and each pointer that is aligned to 16 bytes, so a case matters here only through those.  The
-plan is a star: one usual call for each layout, and calls that differ from it in one thing.
+plan is a star: one usual call for each layout, and calls that differ from it in one thing.  Every
+tile is in every layout, all else in the first that has it.
 """
 
 from __future__ import annotations
@@ -33,17 +34,23 @@ class Call:
 
 def calls(spec: OpSpec) -> list[Call]:
     """The representative calls of an op; no two have the same case."""
-    found = {call.case.id: call for layout in spec.layouts for call in _star(spec, layout)}
+    found: dict[str, Call] = {}
+    varied: set[tuple[str, Any]] = set()
+    for layout in spec.layouts:
+        found |= {call.case.id: call for call in _star(spec, layout, varied)}
     return list(found.values())
 
 
-def _star(spec: OpSpec, layout: str) -> Iterator[Call]:
+def _star(spec: OpSpec, layout: str, varied: set[tuple[str, Any]]) -> Iterator[Call]:
+    """The usual call, one for each tile, and one for each thing no earlier layout varied."""
     axes = _choices(spec, layout)
     usual = {name: values[0] for name, values in axes.items()}
     yield _call(spec, layout, usual, usual)
     for name, values in axes.items():
         for value in values[1:]:
-            yield _call(spec, layout, usual | {name: value}, usual)
+            if name.startswith("tile:") or (name, value) not in varied:
+                yield _call(spec, layout, usual | {name: value}, usual)
+            varied.add((name, value))
 
 
 def _choices(spec: OpSpec, layout: str) -> dict[str, Sequence[Any]]:

@@ -112,7 +112,7 @@ def _compile(launch: Launch) -> Figures:
     return (
         _resources(kernel.asm["cubin"], log.getvalue(), shared, kernel.metadata.num_warps)
         | _instructions(found)
-        | {"code": _code(ptx, shared, launch.options)}
+        | {"code": code_digest(ptx, shared, launch.options)}
     )
 
 
@@ -165,7 +165,7 @@ def _instructions(found: Instructions) -> Figures:
     }
 
 
-def _code(ptx: str, shared: int, options: Any) -> str:
+def code_digest(ptx: str, shared: int, options: Any) -> str:
     """A digest of the normalised PTX and of what the assembler and the driver are told besides."""
     told = [shared, options["enable_fp_fusion"], options.get("ptx_options")]
     return hashlib.sha256(f"{told}\n{normalise(ptx)}".encode()).hexdigest()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,12 @@ from parity import cli
 from parity.arms import Arm
 from parity.catalog import resolve
 from parity.codegen import compile_arms
-from parity.codegen_cases import calls
+from parity.codegen_cases import Call, calls
 from parity.codegen_compare import Change, Pair, compare, exit_code, generated_code_identical
 from parity.codegen_ptx import count, normalise
 from parity.codegen_row import FIGURES, row_of
-from parity.occupancy import resident_warps
+from parity.occupancy import ARCHS, resident_warps
+from parity.spec import OpSpec
 from parity.verdict import Exit
 
 # --- PTX -----------------------------------------------------------------------------------------
@@ -444,3 +447,74 @@ def test_wrong_usage_is_one_sentence(
     error = capsys.readouterr().err
     assert sentence in error
     assert error.count("\n") == 1
+
+
+# --- On a GPU ------------------------------------------------------------------------------------
+
+
+def loaded_on_gpu(spec: OpSpec, call: Call) -> list[Any]:
+    """The kernels that a real launch of a call loads, in order."""
+    import torch
+    from triton.runtime.jit import JITFunction
+
+    from parity.inputs import build_inputs
+    from parity.observe import observe
+
+    loaded: list[Any] = []
+    run = JITFunction.run
+
+    def keep(self: Any, *args: Any, **kwargs: Any) -> Any:
+        loaded.append(run(self, *args, **kwargs))
+        return loaded[-1]
+
+    JITFunction.run = keep
+    try:
+        seen = observe(build_inputs(spec, call.case, torch.device("cuda")))
+    finally:
+        JITFunction.run = run
+    assert seen.error is None
+    return loaded
+
+
+def blocks_on_gpu(kernel: Any) -> int:
+    """What the driver says: blocks of a loaded kernel that fit on one multiprocessor."""
+    blocks = ctypes.c_int()
+    status = ctypes.CDLL("libcuda.so.1").cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        ctypes.byref(blocks),
+        ctypes.c_void_p(kernel.function),
+        ctypes.c_int(32 * kernel.metadata.num_warps),
+        ctypes.c_size_t(kernel.metadata.shared),
+    )
+    assert status == 0
+    return blocks.value
+
+
+def local_architecture() -> str:
+    """The architecture of this machine's GPU, or nothing where kernels are interpreted."""
+    import torch
+
+    if os.environ.get("TRITON_INTERPRET") == "1" or not torch.cuda.is_available():
+        return ""
+    return "sm_{}{}".format(*torch.cuda.get_device_capability())
+
+
+@pytest.mark.parametrize("op", list(resolve("parity")))
+def test_what_is_predicted_is_what_a_gpu_loads(op: str, tmp_path: Path) -> None:
+    arch = local_architecture()
+    if arch not in ARCHS:
+        pytest.skip("NOT_RUN: needs a GPU of sm_90, sm_100 or sm_103")
+    from parity.codegen_capture import capture
+    from parity.codegen_measure import code_digest, measure
+
+    spec = resolve("parity")[op]
+    for call in calls(spec)[::5]:
+        recorder, stopped = capture(spec, call, arch)
+        assert not stopped
+        for launch, kernel in zip(recorder.launches, loaded_on_gpu(spec, call), strict=True):
+            figures = measure(launch, tmp_path)
+            assert figures["code"] == code_digest(
+                kernel.asm["ptx"], kernel.metadata.shared, launch.options
+            )
+            assert figures["registers"] == kernel.n_regs
+            assert figures["local_bytes"] == 4 * kernel.n_spills
+            assert figures["resident_warps"] == blocks_on_gpu(kernel) * figures["warps"]
