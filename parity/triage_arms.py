@@ -30,9 +30,12 @@ class Trees:
     base_commit: str
     inside: Path
     folder: Path
+    changed: tuple[str, ...]
 
     def place(self, name: str, tree: Path) -> Place:
-        return Place(name, tree, tree / self.inside, self.folder / name, self.top)
+        """Where a command runs in one of the trees."""
+        folder = self.folder / name
+        return Place(name, tree, tree / self.inside, folder, self.top, self.changed)
 
 
 @contextmanager
@@ -66,8 +69,10 @@ def trees(repo: Path, base: str | None, head: str | None) -> Iterator[Trees]:
             for name in ("base", "head"):
                 _bring_submodules(private / name)
             inside = repo.resolve().relative_to(top)
-            trees = (private / "base", private / "head")
-            yield Trees(top, *trees, base_commit, inside, folder)
+            pair = (private / "base", private / "head")
+            revisions = [base_commit, *([head_commit] if head else [])]
+            changed = git.git(top, "diff", "--name-only", "-z", *revisions).split("\0")
+            yield Trees(top, *pair, base_commit, inside, folder, tuple(filter(None, changed)))
     finally:
         shutil.rmtree(private, ignore_errors=True)
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,13 +29,18 @@ _OF_A_HOOK = ("GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE", "GIT_PREFIX", "GIT_C
 
 @dataclass(frozen=True)
 class Place:
-    """Where a command runs: an arm's tree, the folder in it, and where its journals go."""
+    """Where a command runs: an arm's tree, the folder in it, and where its journals go.
+
+    ``checkout`` is the user's, whose code must not be imported in the arm's place; nor must an
+    installed copy of the files that differ between the arms, ``changed``.
+    """
 
     name: str
     tree: Path
     inside: Path
     folder: Path
     checkout: Path
+    changed: tuple[str, ...] = ()
 
     @property
     def log(self) -> Path:
@@ -56,8 +62,8 @@ def run(place: Place, command: list[str], deadline: float, only: list[str] | Non
     ``only`` restricts every pytest session in it to these node ids.
 
     Raises:
-        Refused: the command does not start, starts no pytest session, or its tests imported the
-            user's checkout and not the arm.
+        Refused: the command does not start, starts no pytest session, or its tests imported
+            other code than the arm's.
     """
     place.folder.mkdir(parents=True)
     token = secrets.token_hex(16)
@@ -70,7 +76,7 @@ def run(place: Place, command: list[str], deadline: float, only: list[str] | Non
             f"Expected the command to run pytest but on {place.name} no session started ({how}); "
             f"see {place.log}."
         )
-    _refuse_checkout(place)
+    _refuse_other_code(place)
     sessions = [read_log(path) for path in journals]
     stacks = [_stopped_in(path.with_suffix(".stack")) for path in journals]
     told = [
@@ -141,18 +147,21 @@ def _execute(
 
 def _end(process: subprocess.Popen[bytes], token: str) -> None:
     """Ask whatever is left of a command to end, and kill what does not."""
-    left = set(_family(token)) | ({process.pid} if process.poll() is None else set())
-    for number in left:
-        _signal(number, signal.SIGTERM)
+    _signal_all(process, token, signal.SIGTERM)
     until = time.monotonic() + GRACE
-    while set(_family(token)) and time.monotonic() < until:
-        process.poll()
+    while (process.poll() is None or any(_family(token))) and time.monotonic() < until:
         time.sleep(0.05)
+    _signal_all(process, token, signal.SIGKILL)
+    process.wait()
+
+
+def _signal_all(process: subprocess.Popen[bytes], token: str, which: signal.Signals) -> None:
     for number in _family(token):
-        _signal(number, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.kill(number, which)
     if process.poll() is None:
-        process.kill()
-        process.wait()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, which)
 
 
 def _family(token: str) -> Iterator[int]:
@@ -163,13 +172,6 @@ def _family(token: str) -> Iterator[int]:
                 yield int(folder.name)
         except OSError:
             continue
-
-
-def _signal(number: int, which: signal.Signals) -> None:
-    try:
-        os.kill(number, which)
-    except ProcessLookupError:
-        return
 
 
 def _stopped_in(path: Path) -> str | None:
@@ -196,19 +198,25 @@ def _outside(kind: str, *ranks: int) -> Outcome:
     return Outcome(OUTSIDE, "failed", (Failure(kind, phase=SESSION, ranks=ranks),))
 
 
-def _refuse_checkout(place: Place) -> None:
-    """Refuse results of the user's checkout: an editable install can win over the arm."""
+def _refuse_other_code(place: Place) -> None:
+    """Refuse results of code that is not the arm's: an install can win over it."""
     tracked = set(git.git(place.checkout, "ls-files", "-z").split("\0"))
     for path in sorted(place.folder.glob("*.imports")):
         for file in map(Path, json.loads(path.read_text("utf-8"))):
-            if file.is_relative_to(place.checkout) and _inside(file, place.checkout) in tracked:
+            inside = file.is_relative_to(place.checkout) and _relative(file, place.checkout)
+            if inside in tracked or _is_installed_copy(file, place.changed):
                 raise Refused(
                     f"Expected the tests on {place.name} to import that revision but they "
-                    f"imported {file} of the checkout; remove it from PYTHONPATH, or uninstall "
-                    "the editable install.",
+                    f"imported {file}; uninstall it, or take it off PYTHONPATH.",
                     Exit.FAULT,
                 )
 
 
-def _inside(file: Path, folder: Path) -> str:
+def _relative(file: Path, folder: Path) -> str:
     return file.relative_to(folder).as_posix()
+
+
+def _is_installed_copy(file: Path, changed: tuple[str, ...]) -> bool:
+    """Whether an installed file is one that differs between the arms, by its place in a package."""
+    _, _, name = file.as_posix().rpartition("-packages/")
+    return "/" in name and any(f"/{path}".endswith(f"/{name}") for path in changed)

@@ -22,6 +22,12 @@ _CHAINED = re.compile(
     re.MULTILINE,
 )
 _PHASE = re.compile(r'failed on (setup|teardown) with "(.*)"\s*', re.DOTALL)
+# What pytest writes where a message should stand (before version 6 for set-up and teardown too).
+_NO_MESSAGE = {
+    "collection failure": COLLECT,
+    "test setup failure": "setup",
+    "test teardown failure": "teardown",
+}
 _NATIVE = re.compile(r'(?:E\s)?[\s|+]*File "([^"]+)", line \d+, in (.+)')
 _SHORT = re.compile(r"(\S[^:]*):\d+: in (.+)")
 _LONG = re.compile(r"(\S[^:]*):\d+: ?([\w.]*)")
@@ -55,8 +61,8 @@ def failure(test_id: str, message: str, text: str, phase: str = "call", kind: st
     told = _PHASE.fullmatch(message)
     if told:
         phase, message = told.groups()
-    elif message == "collection failure":
-        phase, message = COLLECT, ""
+    elif message in _NO_MESSAGE:
+        phase, message = _NO_MESSAGE[message], ""
     last = _CHAINED.split(text)[-1]
     frames, known = _frames(last)
     message = message or _message(last)

@@ -200,6 +200,12 @@ def test_siblings_are_compared_without_their_parameters() -> None:
     assert one.sibling == other.sibling
 
 
+@pytest.mark.parametrize("said", ["test setup failure", "collection failure"])
+def test_old_pytest_gives_no_message(said: str) -> None:
+    text = "E   ValueError: rows\n\nrope.py:3: ValueError"
+    assert failure("tests/test_a.py::test_x", said, text).kind == "ValueError: rows"
+
+
 def test_a_coloured_message_and_no_message_at_all() -> None:
     assert failure("t", "\x1b[31mValueError: no\x1b[0m", "").kind == "ValueError: no"
     assert failure("t", "", "").signature == "no message | in t"
