@@ -105,11 +105,16 @@ def _case(spec: OpSpec, layout: str, row: Mapping[str, Any], tile: dict[str, Any
 
 
 def _sizes(values: Sequence[int]) -> list[int]:
-    """The largest legal power of two up to 128, that up to 64, the largest other number, and 0."""
+    """The largest legal power of two up to 128, that up to 64, other numbers, and 0.
+
+    Of the others: the largest that 8 divides and 16 does not, which rows of a 16-bit dtype need to
+    stay aligned and Triton does not know of, and the largest that is no power of two.
+    """
     powers = [value for value in values if value > 0 and not value & (value - 1)]
-    others = [value for value in values if value & (value - 1)]
     upto = [[value for value in powers if value <= limit] for limit in (128, 64)]
-    found = [max(some) for some in (*upto, others) if some]
+    eights = [value for value in values if value % 16 == 8]
+    others = [value for value in values if value & (value - 1)]
+    found = [max(some) for some in (*upto, eights, others) if some]
     return list(dict.fromkeys([*found, *(value for value in values if not value)])) or [min(values)]
 
 
