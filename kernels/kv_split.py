@@ -63,57 +63,60 @@ def kv_split_kernel(
         copy_lanes(kv, k_dim, kv_stride_d, value + out_row * v_dim, 0, live, v_dim, V)
 
 
-@triton.jit(do_not_specialize=["rows", "length", "sequences", "steps", "cp_rank"])
+@triton.jit(do_not_specialize=["rows", "length", "sequences", "steps", "cp_rank", "sums"])
 def kv_split_backward_kernel(
     grad_key, grad_value, grad_kv, grad_shared, cos, sin,
     cu_seqlens, cu_seqlens_padded, position_ids,
     batch, sequences, steps, cp_rank, cp_size, WHOLE_PACK: tl.constexpr,
-    rows, heads, k_dim, v_dim,
+    rows, heads, k_dim, v_dim, sums,
     key_stride_s, key_stride_b, key_stride_h, key_stride_d,
     value_stride_s, value_stride_b, value_stride_h, value_stride_d,
     cos_stride, sin_stride, length,
     R: tl.constexpr, HALF: tl.constexpr, K: tl.constexpr, V: tl.constexpr, ROWS: tl.constexpr,
     INTERLEAVED: tl.constexpr,
 ):  # fmt: skip
-    """One token a program: sum and rotate the shared key's gradient, copy ``ROWS`` heads at a time.
+    """The first ``sums`` programs sum and rotate the shared key's gradient of ``ROWS`` tokens each;
+    every other one copies ``ROWS`` rows, so that neither waits for the other.
 
     Incoming gradients have any strides; grad_kv and grad_shared are contiguous, either may be None.
     """
-    token, first_head, live = tile_rows(rows // heads, 1, 1)
-    grad_key += row_offset(token, first_head, batch, key_stride_s, key_stride_b, key_stride_h)
-    if grad_shared is not None:
+    program = tl.program_id(0)
+    if program < sums:
+        token = program * ROWS + tl.arange(0, ROWS)
+        live = token < rows // heads
         row = table_row(
             token, live, cu_seqlens, cu_seqlens_padded, position_ids,
             batch, sequences, steps, cp_rank, cp_size, WHOLE_PACK,
         )  # fmt: skip
         cos_left, cos_right = load_table(cos, cos_stride, length, row, live, R, HALF)
         sin_left, sin_right = load_table(sin, sin_stride, length, row, live, R, HALF)
+        only = tl.zeros_like(token)
+        key = grad_key + row_offset(token, only, batch, key_stride_s, key_stride_b, key_stride_h)
         # Ascending heads, beginning with the first: the order is part of the contract.
-        head_key = grad_key
-        left, right = load_pairs(head_key, k_dim, key_stride_d, live, R, HALF, not INTERLEAVED)
+        left, right = load_pairs(key, k_dim, key_stride_d, live, R, HALF, not INTERLEAVED)
         for _ in tl.range(1, heads, loop_unroll_factor=8):
-            head_key += key_stride_h
-            more = load_pairs(head_key, k_dim, key_stride_d, live, R, HALF, not INTERLEAVED)
+            key += key_stride_h
+            more = load_pairs(key, k_dim, key_stride_d, live, R, HALF, not INTERLEAVED)
             left += more[0]
             right += more[1]
         first, second = rotate(left, right, cos_left, cos_right, sin_left, sin_right, False, True)
         store_pairs(grad_shared + token.to(tl.int64) * R, 0, first, second, live, R, HALF, False)
-    if grad_kv is not None:
-        grad_value += row_offset(
-            token, first_head, batch, value_stride_s, value_stride_b, value_stride_h
-        )
-        out_row = token.to(tl.int64) * heads
-        for begin in range(0, heads, ROWS):
-            head = begin + tl.arange(0, ROWS)
-            exists = live & (head < heads)
-            offset = head.to(tl.int64)
-            out = grad_kv + (out_row + offset) * (k_dim + v_dim)
-            if K > 0:
-                src = grad_key + offset * key_stride_h
-                copy_lanes(src, 0, key_stride_d, out, 0, exists, k_dim, K)
-            if V > 0:
-                src = grad_value + offset * value_stride_h
-                copy_lanes(src, 0, value_stride_d, out, k_dim, exists, v_dim, V)
+    else:
+        out_row = (program - sums) * ROWS + tl.arange(0, ROWS)
+        live = out_row < rows
+        token = out_row // heads
+        head = out_row % heads
+        out = grad_kv + out_row.to(tl.int64) * (k_dim + v_dim)
+        if K > 0:
+            key = grad_key + row_offset(
+                token, head, batch, key_stride_s, key_stride_b, key_stride_h
+            )
+            copy_lanes(key, 0, key_stride_d, out, 0, live, k_dim, K)
+        if V > 0:
+            value = grad_value + row_offset(
+                token, head, batch, value_stride_s, value_stride_b, value_stride_h
+            )
+            copy_lanes(value, 0, value_stride_d, out, k_dim, live, v_dim, V)
 
 
 class Split(NamedTuple):
@@ -178,11 +181,15 @@ def _launch(
     half = triton.next_power_of_2(flags.emb_dim // 2)
     k, v = (triton.next_power_of_2(n) if n else 0 for n in (flags.k_dim, flags.v_dim))
     tile = tiles.choose_tile(flags.tile, 2 * half + k + v)
-    programs = rows // heads if kernel is kv_split_backward_kernel else triton.cdiv(rows, tile)
+    programs, sums = triton.cdiv(rows, tile), ()
+    if kernel is kv_split_backward_kernel:
+        grad_kv, grad_shared = data[2:]
+        sums = (0 if grad_shared is None else triton.cdiv(rows // heads, tile),)
+        programs = sums[0] + (0 if grad_kv is None else programs)
     with torch.cuda.device_of(strided[0]):
         kernel[(programs,)](
             *data, *tables, *positions,
-            rows, heads, flags.k_dim, flags.v_dim,
+            rows, heads, flags.k_dim, flags.v_dim, *sums,
             *(stride for t in strided for stride in strides(t)),
             cos.stride(0), sin.stride(0), cos.shape[0],
             R=flags.emb_dim, HALF=half, K=k, V=v, ROWS=tile,

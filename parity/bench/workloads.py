@@ -108,14 +108,17 @@ def _function(op: str, module: str) -> Callable[..., Any]:
 
 
 def backward(work: Workload, module: str, held: Buffers) -> Call:
-    """One backward call; forward runs once, before."""
-    leaves = tuple(tensor.detach().requires_grad_() for tensor in held.data)
-    fed = Buffers(tuple(leaf * 1 for leaf in leaves), held.tables, held.cu_seqlens)
-    result = forward(work, module, fed)()
+    """One backward call; forward runs once, before.
+
+    Gradients are asked for at the op's own inputs, through their place in the graph: in place the
+    input is no longer a tensor one could name.
+    """
+    fed = tuple(tensor.detach().requires_grad_() * 1 for tensor in held.data)
+    edges = tuple(torch.autograd.graph.get_gradient_edge(tensor) for tensor in fed)
+    result = forward(work, module, Buffers(fed, held.tables, held.cu_seqlens))()
     outputs = result if isinstance(result, tuple) else (result,)
     gradients = tuple(_random(tuple(output.shape), output.device) for output in outputs)
-    inputs = fed.data if work.op != "inplace" else leaves
-    return lambda: torch.autograd.grad(outputs, inputs, gradients, retain_graph=True)
+    return lambda: torch.autograd.grad(outputs, edges, gradients, retain_graph=True)
 
 
 def copy(work: Workload, *, is_backward: bool, device: torch.device) -> Call:
