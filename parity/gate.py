@@ -17,7 +17,7 @@ from .isolation import Job, Worker, run_all
 from .provenance import Misplaced
 from .record import Record
 from .runs import Run
-from .shrink import Budget, shrink, weight
+from .shrink import Budget, shrink, summary, weight
 from .spec import OpSpec
 from .verdict import (
     EXIT_CODES,
@@ -175,7 +175,7 @@ def _item(group: list[Judgement], shrinker: Shrinker) -> dict[str, Any]:
     cases = {item.case_id: item for item in group}
     smallest = min(cases, key=shrinker.weight)
     first = cases[smallest]
-    small = shrinker.smallest(first) if first.verdict == Verdict.REGRESSION else Small(first)
+    small = shrinker.smallest(first)
     return {
         "op": first.op,
         "verdict": str(first.verdict),
@@ -186,6 +186,7 @@ def _item(group: list[Judgement], shrinker: Shrinker) -> dict[str, Any]:
         "headroom": _largest_change(group),
         "cases": list(cases),
         "minimal_case": small.judgement.case_id,
+        "minimal_summary": small.summary,
         "shrinking_exhausted": small.exhausted,
         "replay": f"parity replay {small.judgement.case_id}",
     }
@@ -206,7 +207,8 @@ class Small:
     """A failure in the smallest case found."""
 
     judgement: Judgement
-    exhausted: bool = False
+    summary: str
+    exhausted: bool
 
 
 class Shrinker:
@@ -229,8 +231,10 @@ class Shrinker:
         return weight(self.jobs[case_id][1])
 
     def smallest(self, judgement: Judgement) -> Small:
-        """The smallest case with the same differential failure, within what is left of the time."""
+        """The smallest case with the same regression, within what is left of the time."""
         spec, case = self.jobs[judgement.case_id]
+        if judgement.verdict != Verdict.REGRESSION:
+            return Small(judgement, summary(case), exhausted=False)
         left = self.deadline - time.monotonic()
         budget = Budget(seconds=min(30.0, left))
 
@@ -241,7 +245,8 @@ class Shrinker:
         case = shrink(spec, next(known, case), fails, budget)
         if case.id not in self.jobs:
             self.found.append((spec, case))
-        return Small(self._regression(spec, case, judgement.family) or judgement, budget.exhausted)
+        found = self._regression(spec, case, judgement.family) or judgement
+        return Small(found, summary(case), budget.exhausted)
 
     def _regression(self, spec: OpSpec, case: Case, family: str) -> Judgement | None:
         """The regression of this family that a case shows, if it does."""

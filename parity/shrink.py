@@ -12,6 +12,8 @@ from .case import Case
 from .generate import choices, finite_axes, is_legal
 from .spec import OpSpec
 
+PLAIN = (False, None, "contiguous", "absent", "int32")  # values of a choice that is no choice
+
 
 @dataclass
 class Budget:
@@ -35,8 +37,20 @@ def weight(case: Case) -> tuple[int, int, str]:
     """Order cases from simple to involved: elements first, then choices, then the text."""
     rows = sum(case.lengths) + sum(case.gaps) + case.tail + len(case.lengths)
     chosen = [*case.flags.values(), *case.variants.values(), *case.tile.values()]
-    involved = sum(value not in (False, None, 0, "contiguous", "absent") for value in chosen)
+    involved = sum(value not in PLAIN for value in chosen)
     return (max(1, rows) * prod(max(1, size) for size in case.axes.values()), involved, case.id)
+
+
+def summary(case: Case) -> str:
+    """A case in a few words: its sizes, and every choice that is not the plain one."""
+    words = [case.layout, case.dtype, *(f"{name}={size}" for name, size in case.axes.items())]
+    if case.lengths:
+        words.append(f"lengths={list(case.lengths)}")
+    words += [f"gaps={list(case.gaps)}"] * any(case.gaps) + [f"tail={case.tail}"] * bool(case.tail)
+    if case.cp_size > 1:
+        words.append(f"cp={case.cp_rank} of {case.cp_size}")
+    chosen = {**case.flags, **case.variants, **case.tile}
+    return " ".join(words + [f"{k}={v}" for k, v in chosen.items() if v not in PLAIN])
 
 
 def shrink(

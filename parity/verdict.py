@@ -177,9 +177,14 @@ def _values(blank: Judgement, base: Record, head: Record) -> Judgement:
         return _because(blank, Verdict.INCONCLUSIVE, "Neither arm recorded an output to compare.")
     if base.digests == head.digests:
         return blank
-    tensors = sorted(set(base.headroom) & set(head.headroom))
-    headroom = {name: (base.headroom[name], head.headroom[name]) for name in tensors}
-    sentence = "The bits of base and head differ, and both keep the bound."
+    names = sorted(base.digests | head.digests)
+    changed = [name for name in names if base.digests.get(name) != head.digests.get(name)]
+    headroom = {
+        name: (base.headroom[name], head.headroom[name])
+        for name in changed
+        if name in base.headroom and name in head.headroom
+    }
+    sentence = f"The bits of {', '.join(changed)} differ, and both arms keep the bound."
     return replace(
         blank, verdict=Verdict.CHANGED_WITHIN_BOUND, headroom=headroom, sentence=sentence
     )

@@ -84,7 +84,7 @@ def _finding(output: Console, item: dict[str, Any]) -> None:
         _line(output, f"  {tensor}: {before:.3g} of its bound used before, {after:.3g} now")
     if item["shrinking_exhausted"]:
         _line(output, "  Shrinking stopped at its budget; a smaller case may exist.")
-    _line(output, f"  {item['replay']}")
+    _line(output, f"  {item['replay']}   # {item['minimal_summary']}")
 
 
 def _style(verdict: str) -> str:

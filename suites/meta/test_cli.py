@@ -172,6 +172,7 @@ RESULT = {
             "headroom": {"y": [0.5, 0.75]},
             "cases": [CASE.id],
             "shrinking_exhausted": True,
+            "minimal_summary": "plain float32 dim=1 tokens=1",
             "replay": f"parity replay {CASE.id}",
         }
     ],
@@ -197,7 +198,7 @@ def test_names_and_messages_are_shown_as_plain_text() -> None:
     assert r"Wrong [red]\x1b[2J\u202edeels\r." in text
     assert "y: 0.5 of its bound used before, 0.75 now" in text
     assert "Shrinking stopped at its budget" in text
-    assert f"parity replay {CASE.id}" in text
+    assert f"parity replay {CASE.id}   # plain float32 dim=1 tokens=1" in text
     assert "with uncommitted changes" in text
 
 

@@ -9,7 +9,7 @@ import pytest
 from parity.case import Case
 from parity.catalog import resolve
 from parity.generate import draw, is_legal, plan
-from parity.shrink import Budget, shrink, weight
+from parity.shrink import Budget, shrink, summary, weight
 from parity.spec import Input, OpSpec, Output
 
 ROPE = resolve("parity")["fused_mla_rope_inplace"]
@@ -108,3 +108,22 @@ def test_plain_layout() -> None:
     case = draw(PLAIN, random.Random(5))
     small = shrink(PLAIN, case, lambda _: True, Budget(runs=1000))
     assert small.axes == {"dim": 1, "tokens": 1}
+
+
+def test_a_summary_names_sizes_and_unusual_choices() -> None:
+    case = Case(
+        "double",
+        "thd",
+        "float16",
+        {"heads": 2},
+        lengths=(4, 8),
+        gaps=(0, 4),
+        tail=1,
+        cp_size=2,
+        cp_rank=1,
+        flags={"inverse": True, "rope_first": False},
+        variants={"t": "sliced", "cos": "contiguous"},
+    )
+    text = "thd float16 heads=2 lengths=[4, 8] gaps=[0, 4] tail=1 cp=1 of 2 inverse=True t=sliced"
+    assert summary(case) == text
+    assert summary(Case("double", "plain", "float32", {"dim": 1})) == "plain float32 dim=1"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -115,6 +116,14 @@ def test_every_pair_of_outcomes_has_a_verdict(base: str, head: str) -> None:
 def test_passed_without_digests_is_no_proof() -> None:
     empty = Record("c", "op", "", "passed", checks=("values",))
     assert one(empty, empty) == [Verdict.INCONCLUSIVE]
+
+
+def test_headroom_of_the_tensors_that_changed() -> None:
+    (item,) = verdicts(
+        [record("c")], [replace(record("c"), digests={"output": "e", "t.grad": "d"})]
+    )
+    assert item.headroom == {"output": (0.5, 0.5)}
+    assert "The bits of output differ" in item.sentence
 
 
 def test_different_inputs_are_not_compared() -> None:
