@@ -49,7 +49,7 @@ def fates(fix: list[FileDiff], since: list[FileDiff]) -> list[Fate]:
 
     ``since`` is the diff from the fix to the target.  Blank lines and lone brackets are left out.
     """
-    target = {file.old_path: file for file in since if file.status != "A"}
+    target = {file.old_path: file for file in since}
     fresh = _Fresh(since)
     found: dict[Spot, Fate] = {}
     gone: list[tuple[Spot, Spot]] = []  # a line of the fix, and the place where it should be

@@ -147,6 +147,11 @@ def test_a_reverted_line_is_lost_and_what_it_replaced_came_back(repository: Repo
     assert (found["came_back"][0]["now"]["line"], found["exit_code"]) == (8, 1)
 
 
+def test_a_removed_line_that_is_written_elsewhere_did_not_come_back(repository: Repository) -> None:
+    repository.write("other.py", ["import os", "def twice(x):", "    return x * 2"])
+    assert port("fix")["came_back"] == []
+
+
 def test_moved_lines_are_found_in_the_file_and_elsewhere(repository: Repository) -> None:
     repository.write("a.py", [*FIX[9:], "", *FIX[:9]])
     found = port("fix")
@@ -321,8 +326,9 @@ def test_paths_narrow_the_fix(repository: Repository, monkeypatch: pytest.Monkey
     assert len(port("both", "--paths", "lib", "--paths", "d.py")["lines"]) == 2
     assert cli.run(["port", "both", "--paths", "other.py"]) == 5
     monkeypatch.chdir(repository.root / "lib")
-    (repository.root / "out.json").unlink(missing_ok=True)
     assert cli.run(["port", "both", "--paths", "deep"]) == 0
+    (repository.root / "lib/deep/c.py").unlink()
+    assert cli.run(["port", "both", "--paths", "deep"]) == 1
 
 
 def test_what_git_does_not_know_is_refused(
