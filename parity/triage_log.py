@@ -58,7 +58,7 @@ def read_log(path: Path) -> Session:
             )
         try:
             known |= _take(session, kind, entry)
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(
                 f"Expected a {kind} as pytest-reportlog writes it in {path}, line {number}, but it "
                 f"lacks or misuses {error}; write the file with pytest --report-log."
@@ -88,11 +88,15 @@ def _entries(path: Path) -> Iterator[tuple[int, Any]]:
 def _take(session: Session, kind: str, entry: dict[str, Any]) -> bool:
     """Add one line to the session; False if it says nothing about tests."""
     if kind == "SessionStart":
-        session.rank, session.world = entry.get("rank"), entry.get("world", 1)
+        rank = entry.get("rank")
+        session.rank, session.world = (
+            None if rank is None else int(rank),
+            int(entry.get("world", 1)),
+        )
     elif kind == "Collected":
-        session.collected, session.rootdir = list(entry["ids"]), entry["rootdir"]
+        session.collected, session.rootdir = [*map(str, entry["ids"])], str(entry["rootdir"])
     elif kind == "TestStart":
-        session.running[entry["nodeid"]] = None
+        session.running[str(entry["nodeid"])] = None
     elif kind == "SessionFinish":
         session.status = int(entry["exitstatus"])
     elif kind in ("TestReport", "SubTestReport", "CollectReport"):

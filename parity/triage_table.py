@@ -36,8 +36,9 @@ def sentence(head: Results, rows: Sequence[Row]) -> str:
     told = counts(rows)
     worse = told[Cause.REGRESSION] + told.get(Cause.COLLECTION_ERROR, 0)
     doubts = sum(EXIT_CODES[row.verdict] == Exit.INCONCLUSIVE for row in rows)
+    caused = f"none of {failing} {_plural(failing, 'failure')} is caused by this change"
     return {
-        Exit.OK: f"No regression: none of {failing} failures is caused by this change.",
+        Exit.OK: f"No regression: {caused if failing else 'no test fails with this change'}.",
         Exit.REGRESSION: f"Regression: {worse} {_plural(worse, 'failure')} caused by this change, "
         f"which has {failing} in all.",
         Exit.NOTHING_COMPARED: "Nothing compared: an arm ran no test.",
@@ -71,7 +72,7 @@ def _table(rows: Sequence[Row], causes: dict[str, int]) -> Iterator[str]:
         only_base = row.verdict in (Cause.FIXED, Cause.REMOVED)
         before = f"{_word(row.base)}{cause if only_base else ''}"
         after = f"{_word(row.head)}{'' if only_base else cause}"
-        shown = "" if row.evidence in ("", row.id) else f": {cell(row.evidence)}"
+        shown = "" if row.evidence in ("", row.id) else f" ({cell(row.evidence)})"
         told = f"**{row.verdict}**: {text(row.reason)}{shown}"
         yield f"| {cell(row.id)} | {before} | {after}, {told} |"
 

@@ -228,6 +228,8 @@ BAD = {
     "broken log": ('{"$report_type": "SessionStart"}\nnonsense\n', "line 2 is none"),
     "no report": ('{"$report_type": "WarningMessage"}\n', "no session and no report"),
     "odd report": ('{"$report_type": "TestReport"}\n', "a TestReport"),
+    "odd status": ('{"$report_type": "SessionFinish", "exitstatus": "well"}\n', "misuses"),
+    "odd rank": ('{"$report_type": "SessionStart", "rank": [1]}\n', "misuses"),
     "odd traceback": (
         '{"$report_type": "TestReport", "nodeid": "a", "when": "call", "outcome": "failed", '
         '"longrepr": {"reprcrash": null}}\n',
