@@ -38,6 +38,12 @@ _INVERSE: dict[str, tuple[object, ...]] = {"inverse": (False, True)}
 _PAIRS: dict[str, tuple[object, ...]] = {"remove_interleaving": (False, True)}
 
 
+_TWINS = {
+    "inplace": "parity.kernels.out_of_place:fused_mla_rope_out_of_place",
+    "out_of_place": "parity.kernels.inplace:fused_mla_rope_inplace",
+}
+
+
 def _rotation(name: str, module: str, strides: tuple[str, ...], mutable: bool) -> OpSpec:
     """One tensor, rotated in place (``mutable``) or into a new one."""
     return OpSpec(
@@ -57,6 +63,7 @@ def _rotation(name: str, module: str, strides: tuple[str, ...], mutable: bool) -
         flags={**_INVERSE, **_PAIRS, "rope_first": (False, True)},
         thd_flags=_WHOLE_PACK,
         refuses=(*_REFUSES, "position_ids_too_few", "rotary_interleaved"),
+        twin=_TWINS[module],
         **_COMMON,
     )
 

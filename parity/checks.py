@@ -129,7 +129,7 @@ def agrees_with_oracle(evidence: Evidence) -> Iterator[Finding]:
             yield _value_finding(evidence, "values", name, mismatch)
             continue
         exact = must_keep_bits(actual.dtype, oracle=oracle, terms=evidence.expected.terms[name])
-        mismatch = within(actual=actual, expected=oracle, limit=_limit(evidence, name))
+        mismatch = within(actual=actual, expected=oracle, limit=bound_of(evidence, name))
         mismatch = mismatch or same_bits(
             actual=actual, expected=oracle.to(actual.dtype), where=exact, signed_zero=exact
         )
@@ -144,13 +144,14 @@ def headroom(evidence: Evidence) -> dict[str, float]:
         share = used_share(
             actual=evidence.settled(name, evidence.seen.results[name]),
             expected=evidence.settled(name, evidence.expected.oracle[name]),
-            limit=_limit(evidence, name),
+            limit=bound_of(evidence, name),
         )
         largest[name] = float(share.nan_to_num(nan=torch.inf).max()) if share.numel() else 0.0
     return largest
 
 
-def _limit(evidence: Evidence, name: str) -> torch.Tensor:
+def bound_of(evidence: Evidence, name: str) -> torch.Tensor:
+    """How far result ``name`` may be from its oracle, float64, its shape."""
     inputs = evidence.seen.inputs
     tables = [inputs.tensors[i.name].tensor.dtype for i in inputs.spec.inputs if i.kind == "cos"]
     dtype = evidence.seen.results[name].dtype
@@ -245,7 +246,7 @@ def _value_finding(evidence: Evidence, check: str, name: str, mismatch: Mismatch
     actual = evidence.seen.results[name][mismatch.worst]
     step = float(ulp(oracle, actual.dtype))
     off = abs(float(actual) - float(oracle)) / step
-    allowed = float(_limit(evidence, name)[mismatch.worst]) / step
+    allowed = float(bound_of(evidence, name)[mismatch.worst]) / step
     what = "the reference's bits" if check == "reference_bits" else "the float64 oracle"
     return Finding(
         check,

@@ -119,6 +119,7 @@ OPS = (
         PITCHED_TABLES,
         mutable=True,
         flags=FLAGS | {"rope_first": (False, True)},
+        twin=f"{CANDIDATE}:fused_mla_rope_out_of_place",
     ),
     _rotation(
         "fused_mla_rope_out_of_place",
@@ -127,6 +128,7 @@ OPS = (
         PITCHED_TABLES,
         mutable=False,
         flags=FLAGS,
+        twin=f"{CANDIDATE}:fused_mla_rope_inplace",
     ),
     _key_value(
         "fused_mla_rope_kv_split",
