@@ -142,6 +142,9 @@ def _start(arm: Arm, cache: str, log: str) -> None:
     os.environ |= {"TRITON_CACHE_DIR": cache, "OMP_NUM_THREADS": "1"}
     try:
         _prepare(Path(arm.root))
+    except ModuleNotFoundError as error:
+        sentence = f"Expected {error.name} to be installed but it is not; "
+        _failed_start.append(ValueError(sentence + "install it as constraints.txt pins it."))
     except Exception as error:  # noqa: BLE001 - whatever it is, the parent must hear of it
         _failed_start.append(error)
 

@@ -12,7 +12,14 @@ from .case import Case
 from .generate import choices, finite_axes, is_legal
 from .spec import OpSpec
 
-PLAIN = (False, None, "contiguous", "absent", "int32")  # values of a choice that is no choice
+PLAIN = (
+    False,
+    None,
+    "contiguous",
+    "absent",
+    "int32",
+    "normal",
+)  # values of a choice that is no choice
 
 
 @dataclass
@@ -44,6 +51,8 @@ def weight(case: Case) -> tuple[int, int, str]:
 def summary(case: Case) -> str:
     """A case in a few words: its sizes, and every choice that is not the plain one."""
     words = [case.layout, case.dtype, *(f"{name}={size}" for name, size in case.axes.items())]
+    words += [f"table_dtype={case.table_dtype}"] * (case.table_dtype != "float32")
+    words += [f"halves={case.halves}"] * (case.halves != "different")
     if case.lengths:
         words.append(f"lengths={list(case.lengths)}")
     words += [f"gaps={list(case.gaps)}"] * any(case.gaps) + [f"tail={case.tail}"] * bool(case.tail)

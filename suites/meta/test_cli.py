@@ -70,6 +70,15 @@ def test_unknown_ops(here: Path, ops: str, capsys: pytest.CaptureFixture[str]) -
     assert ops in capsys.readouterr().err
 
 
+def test_no_triton(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a", "b"):
+        (here / name / "triton").mkdir(parents=True)
+        planted = "raise ModuleNotFoundError('planted', name='triton')"
+        (here / name / "triton" / "__init__.py").write_text(planted)
+    assert cli.run(["gate", "--base-root", "a", "--head-root", "b"]) == Exit.USAGE
+    assert "Expected triton to be installed but it is not" in capsys.readouterr().err
+
+
 def test_a_fault_is_never_a_verdict(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
