@@ -59,26 +59,30 @@ def codegen(
     archs = _architectures(arch)
     private = workspace(project_root())
     with _arms(base, head, base_root, head_root) as arms, progress("Compiling") as show:
-        rows = compile_arms(arms, ops, archs, private, show)
+        rows, idle = compile_arms(arms, ops, archs, private, show)
     output = terminal.console()
     if "base" not in rows:
         report.show_rows(output, rows["head"])
+        report.show_idle(output, idle)
         _write(file, {"rows": rows["head"]})
         return _exit_code(rows["head"])
     from .codegen_compare import compare, exit_code
 
     pairs = compare(rows["base"], rows["head"])
     report.show_pairs(output, [pair.to_dict() for pair in pairs])
+    report.show_idle(output, idle)
     _write(file, {"rows": rows["head"], "base_rows": rows["base"], "pairs": _told(pairs)})
     return exit_code(pairs)
 
 
 def compile_arms(
     arms: list[Arm], ops: str | None, archs: list[str], private: Path, show: Progress
-) -> dict[str, list[Row]]:
+) -> tuple[dict[str, list[Row]], dict[str, int]]:
     """The rows of every arm, by its name, for the representative calls of head's contracts.
 
-    ``private`` is the folder for what parity writes.  Rows come in the order of the calls.
+    ``private`` is the folder for what parity writes.  Rows come in the order of the calls.  The
+    second result counts the calls that have no row, because an arm does not support them or
+    launches no Triton kernel.
 
     Raises:
         ValueError: unknown ops, or a root without the code they need.
@@ -103,9 +107,11 @@ def compile_arms(
         ]
         found = _perform(jobs, private / "cache" / "codegen", show)
     rows: dict[str, list[Row]] = {arm.name: [] for arm in arms}
+    idle = {arm.name: 0 for arm in arms}
     for (compiler, *_), result in zip(jobs, found, strict=True):
         rows[compiler.arm.name] += result
-    return rows
+        idle[compiler.arm.name] += not result
+    return rows, idle
 
 
 def _perform(jobs: list[Job], cache: Path, show: Progress) -> list[list[Row]]:

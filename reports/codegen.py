@@ -70,6 +70,13 @@ def show_pairs(output: Console, pairs: Sequence[dict[str, Any]]) -> None:
     _line(output, f"Generated code: {listed or 'nothing compared'}.", "bold")
 
 
+def show_idle(output: Console, idle: dict[str, int]) -> None:
+    """How many calls an arm does not support, or answers without a Triton kernel."""
+    for arm, number in idle.items():
+        if number:
+            _line(output, f"NOT_RUN in {arm}: {_times(number, 'call')} without a launch.", "yellow")
+
+
 def _errors(rows: Iterable[Row]) -> Counter[str]:
     return Counter(
         f"{row['op']} {row['kernel']} {row['arch']}: {row['error']}" for row in rows if row["error"]

@@ -272,7 +272,9 @@ class Launch(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, kernel, block, grid, options):
         y = torch.empty_like(x)
-        kernel[(grid or triton.cdiv(x.numel(), block),)](x, y, x.numel(), BLOCK=block, **options)
+        if block is not None:
+            options = options | {"BLOCK": block}
+        kernel[grid or (triton.cdiv(x.numel(), block),)](x, y, x.numel(), **options)
         return y
 
     @staticmethod
@@ -288,6 +290,15 @@ def call(x, kernel, block=1024, grid=None, **options):
 def copy_kernel(X, Y, n, BLOCK: tl.constexpr):
     lane = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(Y + lane, tl.load(X + lane, mask=lane < n), mask=lane < n)
+
+
+def tune(*blocks):
+    configs = [triton.Config({"BLOCK": block}) for block in blocks]
+    return triton.autotune(configs, key=["n"])(copy_kernel)
+
+
+def tuned_call(x, kernel):
+    return Launch.apply(x, kernel, None, (1,), {})
 
 
 def op(name):
@@ -314,6 +325,7 @@ def broken(x): return call(x, copy_kernel)
 def launches(x): return call(x, copy_kernel)
 def grid(x): return call(x, copy_kernel)
 def gone(x): return call(x, copy_kernel)
+def tuned(x): return tuned_call(x, tune(256, 512))
 """
 
 HEAD = """
@@ -358,12 +370,14 @@ def spill(x): return call(x, copy_kernel, block=16384, maxnreg=32)
 def step(x): return call(x, copy_kernel, block=8192)
 def broken(x): return call(x, broken_kernel)
 def launches(x): return call(call(x, copy_kernel), copy_kernel)
-def grid(x): return call(x, copy_kernel, grid=7)
+def grid(x): return call(x, copy_kernel, grid=(7,))
 def gone(x): raise Unsupported("This revision has no such thing.")
+def tuned(x): return tuned_call(x, tune(256, 512, 1024))
 """
 OPS = """
 OPS = tuple(map(op, (
-    "twin", "scalar", "width", "barrier", "spill", "step", "broken", "launches", "grid", "gone",
+    "twin", "scalar", "width", "barrier", "spill", "step", "broken", "launches", "grid",
+    "gone", "tuned",
 )))
 """
 
@@ -381,7 +395,8 @@ def silent(done: int, total: int) -> None:
 
 def test_planted_changes_of_real_kernels(tmp_path: Path) -> None:
     base, head = arm(tmp_path, "base", BASE), arm(tmp_path, "head", HEAD)
-    rows = compile_arms([base, head], "planted:OPS", ["sm_90"], tmp_path, silent)
+    rows, idle = compile_arms([base, head], "planted:OPS", ["sm_90"], tmp_path, silent)
+    assert idle == {"base": 0, "head": 1}  # "gone"
 
     (copied,) = [row for row in rows["base"] if row["op"] == "twin"]
     assert copied["signature"] == {"X": "*bf16 16", "Y": "*bf16 16", "n": "i32 16"}
@@ -403,6 +418,7 @@ def test_planted_changes_of_real_kernels(tmp_path: Path) -> None:
         "launches": [identical, ("REGRESSION", "added launch")],
         "grid": [identical],
         "gone": [("REGRESSION", "head launches nothing for this call")],
+        "tuned": [identical, identical, ("CHANGED", "")],  # one configuration more
     }
 
     def proved(op: str) -> bool:
@@ -416,8 +432,8 @@ def test_planted_changes_of_real_kernels(tmp_path: Path) -> None:
     for entry in (tmp_path / "cache" / "codegen").glob("*.json"):
         known = json.loads(entry.read_text()) | {"registers": 99}
         entry.write_text(json.dumps(known))
-    again = compile_arms([head], "planted:OPS", ["sm_90"], tmp_path, silent)["head"]
-    assert {row["registers"] for row in again if not row["error"]} == {99}
+    again, _ = compile_arms([head], "planted:OPS", ["sm_90"], tmp_path, silent)
+    assert {row["registers"] for row in again["head"] if not row["error"]} == {99}
 
 
 # --- The command ---------------------------------------------------------------------------------
