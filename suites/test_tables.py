@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import mpmath
@@ -31,9 +30,8 @@ POSITIONS = (0, 1, 77, 4095, 131_071, 999_999)
 
 
 @pytest.fixture(autouse=True)
-def empty_cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def empty_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "_cache", {})
-    yield
 
 
 def exact_rows(spec: Rope, positions: tuple[int, ...]) -> list[list[Any]]:
