@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from .positions import Positions
+from .positions import Positions, search_steps
 
 MAX_ROWS = 2**30  # row numbers are int32 in the kernels, offsets int64
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -114,7 +114,7 @@ def check_positions(
     if cu_seqlens is None:
         raise ValueError("Expected cu_seqlens or position_ids with a THD tensor but got neither.")
     sequences = cu_seqlens.shape[0] - 1
-    steps = (sequences + 1).bit_length()
+    steps = search_steps(sequences)
     return Positions(
         cu_seqlens, cu_seqlens_padded, None, 1, sequences, steps, cp_rank, cp_size,
         whole_pack_table,

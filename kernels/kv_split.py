@@ -76,7 +76,7 @@ def kv_split_backward_kernel(
     INTERLEAVED: tl.constexpr,
 ):  # fmt: skip
     """The first ``sums`` programs sum and rotate the shared key's gradient of ``ROWS`` tokens each;
-    every other one copies ``ROWS`` rows, so that neither waits for the other.
+    every other one copies ``ROWS`` rows.  Sums take longest, so that none may begin last.
 
     Incoming gradients have any strides; grad_kv and grad_shared are contiguous, either may be None.
     """

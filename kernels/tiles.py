@@ -2,12 +2,14 @@
 
 TILES: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
 
-_LANES = 16384  # of a tile: 128 a thread, which still fit its registers
-_LANES_PER_WARP = 256  # 8 a thread, one 128-bit access of a 16-bit dtype
+# From the sweep in docs/tiles.md: small tiles, since a copy at the memory limit needs many programs
+# in flight more than it needs long ones.
+_LANES = 2048
+_LANES_PER_WARP = 512  # 16 a thread, two 128-bit accesses of a 16-bit dtype
 
 
 def choose_tile(tile: int | None, lanes: int) -> int:
-    """``tile`` itself, or by rule: 16 rows, halved until the tile fits the registers.
+    """``tile`` itself, or by rule: 16 rows, halved until the tile holds at most 2048 lanes.
 
     ``lanes`` is what a row of the tile holds.
 

@@ -17,6 +17,7 @@ from .spec import OpSpec
 
 MAX_ROWS = 32  # (token, head) rows of a generated case: the interpreter pays for each of them
 SPARE_POSITIONS = (0, 3)
+MANY_SEQUENCES = 70  # most of them empty: more than a search over cu_seqlens sees in one step
 
 
 def finite_axes(spec: OpSpec, layout: str) -> dict[str, Sequence[Any]]:
@@ -114,8 +115,10 @@ def _pack(row: Mapping[str, Any], budget: int, random: Random) -> dict[str, Any]
     cp_size = row["cp_size"]
     unit = 1 if cp_size == 1 else 2 * cp_size
     longest = max(1, budget * cp_size // unit // 2)
-    count = _integer(range(1, 6), random)
+    count = _integer((*range(1, 6), MANY_SEQUENCES), random)
     lengths = [unit * _length(longest, random) for _ in range(count)]
+    if count == MANY_SEQUENCES:
+        lengths = [unit * (random.randrange(count) < longest // unit) for _ in lengths]
     if not any(lengths):
         lengths[random.randrange(count)] = unit
     gaps = [unit * random.randrange(3) if row["gaps"] else 0 for _ in lengths]

@@ -1,17 +1,40 @@
 """The rule for tiles and warps gives only what Triton can launch."""
 
 import pytest
+import torch
 
+from parity.kernels.concat import fused_mla_rope_concat
+from parity.kernels.positions import search_steps
 from parity.kernels.tiles import TILES, choose_tile, choose_warps
+from parity.reference.concat import fused_mla_rope_concat as reference
+from parity.runner import device
 
 
 def test_warps_are_a_power_of_two_for_every_tile() -> None:
     """Three warps compile on no GPU, and the interpreter ignores the number."""
     assert {choose_warps(elements) for elements in range(1, 5000)} == {1, 2, 4}
-    assert [choose_warps(256 * n) for n in (1, 2, 3, 4)] == [1, 2, 2, 4]
+    assert [choose_warps(512 * n) for n in (1, 2, 3, 4)] == [1, 2, 2, 4]
 
 
 def test_a_tile_is_offered_or_refused() -> None:
     assert all(choose_tile(None, lanes) in TILES for lanes in range(1, 40_000, 97))
     with pytest.raises(ValueError, match="None chooses one"):
         choose_tile(3, 64)
+
+
+def test_the_search_takes_few_steps_and_enough() -> None:
+    """Every index from -1 to the number of sequences must be reachable."""
+    assert [search_steps(n) for n in (0, 1, 62, 63, 4094, 4095, 10**6)] == [1, 1, 1, 2, 2, 3, 4]
+    assert all(64 ** search_steps(n) >= n + 2 for n in range(5000))
+
+
+def test_a_token_is_found_among_thousands_of_sequences() -> None:
+    """Three steps of the search: 4,200 sequences, most of them empty, some places repeated."""
+    lengths = torch.zeros(4200, dtype=torch.int64)
+    lengths[[0, 63, 64, 65, 4094, 4095, 4096, 4199]] = torch.tensor([2, 1, 3, 1, 2, 1, 1, 2])
+    cu_seqlens = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)]).to(device())
+    rope = torch.randn(int(cu_seqlens[-1]) + 2, 3, 8, device=device())
+    nope, cos, sin = (torch.randn(n, 8, device=device()) for n in (1, 4, 4))
+    nope = nope.expand(rope.shape[0], 3, 8)
+    found = fused_mla_rope_concat(nope, rope, cos, sin, cu_seqlens)
+    assert torch.equal(found, reference(nope, rope, cos, sin, cu_seqlens))

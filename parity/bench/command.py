@@ -76,6 +76,7 @@ def measure(only: str, with_upstream: bool) -> Iterator[Row]:
 def _row(work: Any, is_backward: bool, target: float | None, with_upstream: bool) -> Row:
     import torch
 
+    from ..adapters.megatron_module import NAME as UPSTREAM
     from . import timing, workloads
 
     device = torch.device("cuda")
@@ -88,7 +89,7 @@ def _row(work: Any, is_backward: bool, target: float | None, with_upstream: bool
     copied, ours = timing.replayed(copies), timing.replayed(calls)
     upstream = None
     if with_upstream:
-        theirs = [make(work, workloads.UPSTREAM, each) for each in held]
+        theirs = [make(work, UPSTREAM, each) for each in held]
         upstream = timing.replayed(theirs)
     ratio = ours / copied
     return Row(
@@ -109,12 +110,13 @@ def host_costs(with_upstream: bool) -> dict[str, float]:
     """Host microseconds of one eager call on tensors too small to keep the device busy."""
     import torch
 
+    from ..adapters.megatron_module import NAME as UPSTREAM
     from . import timing, workloads
 
     work = workloads.Workload("concat", 64, 1, 512, 64)
     device = torch.device("cuda")
     costs = {}
-    for name in (workloads.OURS, *([workloads.UPSTREAM] if with_upstream else [])):
+    for name in (workloads.OURS, *([UPSTREAM] if with_upstream else [])):
         held = workloads.buffers(work, device)
         leaves = tuple(tensor.requires_grad_() for tensor in held.data)
         call = workloads.forward(work, name, held)

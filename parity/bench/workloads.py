@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from ..catalog import resolve
+
 Call = Callable[[], Any]
 
 
@@ -53,7 +55,6 @@ WORKLOADS = (
     Workload("inplace", 32768, 16, 512, 64, 0, 0, 1.10, 1.06),
 )
 OURS = "parity.kernels"
-UPSTREAM = "megatron.core.fusions.fused_mla_yarn_rope_apply"
 
 
 @dataclass(frozen=True)
@@ -102,9 +103,9 @@ def _cu_name(op: str) -> str:
 
 
 def _function(op: str, module: str) -> Callable[..., Any]:
-    name = f"fused_mla_rope_{op}"
-    where = f"{OURS}.{op}" if module == OURS else module
-    return getattr(import_module(where), name)  # type: ignore[no-any-return]
+    paths = [spec.candidate for spec in resolve("parity").values()]
+    where, _, name = next(path for path in paths if path.startswith(f"{OURS}.{op}:")).partition(":")
+    return getattr(import_module(where if module == OURS else module), name)  # type: ignore[no-any-return]
 
 
 def backward(work: Workload, module: str, held: Buffers) -> Call:
