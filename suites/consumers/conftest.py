@@ -5,13 +5,14 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from torch import Tensor
+
 from parity.kernels.tables import Yarn, cos_sin
 from parity.reference.absorbed_mla import absorbed_mla
 from parity.reference.attention import RopeOps
 from parity.reference.dsa_indexer import IndexerWeights, dsa_indexer
 from parity.reference.mla import MLAWeights, mla
 from parity.reference.sparse_attention import SparseWeights, sparse_attention
-from torch import Tensor
 
 SEQ, BATCH, MODEL, HEADS, NOPE, ROPE, VALUE, LATENT, TOP_K = 7, 2, 12, 3, 5, 4, 6, 8, 3
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 import torch
-from parity.kernels.inplace import fused_mla_rope_inplace
-from parity.kernels.kv_split import fused_mla_rope_kv_split
-from parity.kernels.out_of_place import fused_mla_rope_out_of_place
-from parity.reference.attention import UNFUSED, NormalizedProjection, RopeOps
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from parity.comparators import same_bits
+from parity.kernels.inplace import fused_mla_rope_inplace
+from parity.kernels.kv_split import fused_mla_rope_kv_split
+from parity.kernels.out_of_place import fused_mla_rope_out_of_place
+from parity.reference.attention import UNFUSED, NormalizedProjection, RopeOps
 
 CONSUMERS = ("mla", "absorbed_mla", "dsa_indexer", "sparse_attention")
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
