@@ -17,11 +17,12 @@ from .observe import observe
 from .oracle import expect
 from .record import Finding, Record
 from .refusals import refuses
+from .relations import relates
 from .spec import OpSpec, Unsupported
 
 # Checks that call the candidate again.  Each picks one variation by the seed of the case, which
 # shrinking keeps, and returns its name (empty if none applies); they wait for a clean first run.
-EXTRAS: tuple[Callable[[Evidence], tuple[str, list[Finding]]], ...] = (refuses,)
+EXTRAS: tuple[Callable[[Evidence], tuple[str, list[Finding]]], ...] = (refuses, relates)
 
 
 def run_case(spec: OpSpec, case: Case, arm: str = "head") -> Record:

@@ -1,0 +1,208 @@
+"""A case derived from another one, and how its results must map onto the other's.
+
+The map is given as functions of one tensor, which work on values and on indices alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..bounds import must_keep_bits
+from ..case import Case
+from ..checks import Evidence, bound_of
+from ..comparators import Mismatch, non_finite, same_bits, structure, within
+from ..generate import is_legal
+from ..inputs import Inputs, build_inputs, incoming_gradient, shape_of
+from ..observe import Observation, describe_error, observe
+from ..oracle import Tensors
+from ..record import Finding
+from ..spec import OpSpec
+
+Select = Callable[[Tensor], Tensor]
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """All of it, as it is."""
+    return tensor
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A case that must give results which map onto those of the case it comes from.
+
+    ``across`` says which tensors take part: those that have ``rows``, those that have ``heads``
+    too, or ``all``.  ``change`` makes the derived values of such an input or incoming gradient from
+    the original's, ``table`` those of cos and sin; everything else is handed on as it was.
+    ``theirs`` picks from a derived result what must equal the part ``ours`` of the original one.
+    """
+
+    spec: OpSpec
+    case: Case
+    across: str = "all"
+    change: Select = whole
+    table: Select = whole
+    ours: Select = whole
+    theirs: Select = whole
+
+    def legal(self) -> bool:
+        """Whether the contract allows the case, and its tensors can hold values of any kind."""
+        held = [self.case.variants.get(name, "") for name in _shaped(self.spec)]
+        expanded = self.change is not whole and any(v.startswith("expanded") for v in held)
+        return not expanded and not is_legal(self.spec, self.case)
+
+    def fits(self, original: Observation) -> bool:
+        """Whether every output begins with the axes that the relation is about."""
+        words = {"all": "", "rows": "rows", "heads": "rows heads"}[self.across]
+        wanted = shape_of(words, original.inputs.case.layout, original.inputs.rows)
+        return all(t.shape[: len(wanted)] == wanted for t in original.returned.values())
+
+    def names(self) -> list[str]:
+        """The results that are compared."""
+        exempt = {*self.spec.sums, *self.spec.rounded_sums} if self.across == "heads" else set()
+        outputs = [item.name for item in self.spec.outputs]
+        gradients = [f"{i.name}.grad" for i in self.spec.inputs if i.kind == "data"]
+        return [
+            name
+            for name in (*outputs, *gradients)
+            if name in outputs or (name not in exempt and self._takes_part(name[: -len(".grad")]))
+        ]
+
+    def run(self, values: Tensors, device: torch.device) -> Observation:
+        """Run the candidate on the derived case, in fresh guarded memory."""
+        return observe(self.inputs(values, device))
+
+    def inputs(self, values: Tensors, device: torch.device) -> Inputs:
+        """The derived inputs; ``values`` are those of the original case by name."""
+        given = {name: self._changed(name, value) for name, value in values.items()}
+        return build_inputs(self.spec, self.case, device, given)
+
+    def _changed(self, name: str, value: Tensor) -> Tensor:
+        kinds = {item.name: item.kind for item in self.spec.inputs}
+        if kinds.get(name) in ("cos", "sin"):
+            return self.table(value)
+        return self.change(value) if name not in kinds or self._takes_part(name) else value
+
+    def _takes_part(self, name: str) -> bool:
+        """Whether an input has the axes that the relation is about."""
+        item = next(item for item in self.spec.inputs if item.name == name)
+        axes = ["rows"] if item.kind == "position_ids" else item.shape.split()
+        if self.across == "heads":
+            return axes[:2] == ["rows", "heads"]
+        return self.across == "all" or axes[:1] == ["rows"]
+
+
+def dense(spec: OpSpec, case: Case, **changes: Any) -> Case:
+    """The case with every tensor in its simplest memory layout, and with other fields changed."""
+    return replace(case, variants={**case.variants, **_simplest(spec)}, **changes)
+
+
+def _simplest(spec: OpSpec) -> dict[str, str]:
+    return {name: options[0] for name, options in _shaped(spec).items()}
+
+
+def _shaped(spec: OpSpec) -> dict[str, tuple[str, ...]]:
+    """The memory layouts of every tensor that has a choice of them."""
+    tensors = {item.name: item.strides for item in spec.inputs if item.shape}
+    return tensors | {f"{item.name}.grad": spec.gradients for item in spec.outputs}
+
+
+def restrided(spec: OpSpec, case: Case) -> Case:
+    """The dense case, or where it is dense already one with every tensor strided."""
+    if dense(spec, case) != case:
+        return dense(spec, case)
+    strided = {
+        name: [option for option in options if not option.startswith("expanded")][-1:]
+        for name, options in _shaped(spec).items()
+    }
+    chosen = {name: options[0] for name, options in strided.items() if options}
+    return replace(case, variants={**case.variants, **chosen})
+
+
+def original_values(evidence: Evidence) -> Tensors:
+    """What the original case was given, afresh: inputs by name, each incoming gradient as
+    ``<output>.grad``.  ``cu_seqlens`` is left out, since it follows from the lengths."""
+    seen = evidence.seen
+    fresh = build_inputs(seen.inputs.spec, seen.inputs.case, seen.inputs.device)
+    values = {
+        item.name: fresh.tensors[item.name].tensor
+        for item in fresh.spec.inputs
+        if item.name in fresh.tensors and not item.kind.startswith("cu_seqlens")
+    }
+    for item in fresh.spec.outputs:
+        output = evidence.expected.reference[item.name]
+        gradient = incoming_gradient(fresh, item.name, output.shape, output.dtype)
+        values[f"{item.name}.grad"] = gradient.tensor
+    return values
+
+
+def raised(check: str, seen: Observation) -> list[Finding]:
+    """The finding for a derived run that raised, if it did."""
+    if seen.error is None:
+        return []
+    error, frame = describe_error(seen.error)
+    sentence = (
+        f"Expected the case derived by {check} to run {seen.phase} but it raised "
+        f"{type(seen.error).__name__}: {seen.error}"
+    )
+    return [Finding(check, seen.phase, error, frame=frame, sentence=sentence.rstrip(".") + ".")]
+
+
+def holds(check: str, phrase: str, evidence: Evidence, derived: list[Derived]) -> list[Finding]:
+    """Run the derived cases until one of them does not map onto the original; what differs."""
+    values = original_values(evidence)
+    for case in derived:
+        seen = case.run(values, evidence.seen.inputs.device)
+        findings = raised(check, seen)
+        for name in case.names() if not findings else ():
+            if mismatch := _mismatch(evidence, case, name, seen.results.get(name)):
+                findings.append(_finding(check, phrase, name, mismatch))
+        if findings:
+            return findings
+    return []
+
+
+def _finding(check: str, phrase: str, name: str, mismatch: Mismatch) -> Finding:
+    error = "structure" if mismatch.error in ("shape", "dtype", "device") else "differs"
+    where = f"{name}{list(mismatch.worst)}" if mismatch.worst else name
+    sentence = f"Expected {where} to be the same {phrase} ({check}) but it {mismatch.sentence}."
+    return Finding(check, name, error, sentence=sentence)
+
+
+def _mismatch(
+    evidence: Evidence, derived: Derived, name: str, result: Tensor | None
+) -> Mismatch | None:
+    """How the derived ``result`` differs, in the original's frame of indices."""
+    original = evidence.seen.results[name]
+    if result is None:
+        return Mismatch("shape", "is missing from the derived run")
+    places = derived.ours(torch.arange(original.numel(), device=original.device).view_as(original))
+    found = derived.theirs(result)
+    like = torch.empty(places.shape, dtype=original.dtype, device=original.device)
+    if mismatch := structure(actual=found, expected=like, strides=False):
+        return mismatch
+    mapped = original.flatten().clone()
+    mapped[places.flatten()] = found.flatten()
+    actual = evidence.settled(name, mapped.view(original.shape))
+    return _compare(evidence, name, actual, evidence.settled(name, original))
+
+
+def _compare(evidence: Evidence, name: str, actual: Tensor, expected: Tensor) -> Mismatch | None:
+    """Bit for bit where the contract promises the reference's bits, elsewhere within two limits.
+
+    Both sides have one exact result and one M, so each may be off by the same limit and the two
+    from each other by twice that.
+    """
+    terms = evidence.expected.terms[name]
+    if evidence.seen.inputs.spec.bit_equal:
+        return same_bits(actual=actual, expected=expected, signed_zero=terms <= 1)
+    exact = must_keep_bits(actual.dtype, oracle=evidence.expected.oracle[name], terms=terms)
+    return (
+        non_finite(actual=actual, expected=expected)
+        or within(actual=actual, expected=expected, limit=2 * bound_of(evidence, name))
+        or same_bits(actual=actual, expected=expected, where=exact, signed_zero=exact)
+    )
