@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from parity.reports import terminal
 from rich.console import Console
 
 from parity import cli
@@ -17,6 +16,7 @@ from parity.case import Case
 from parity.progress import progress
 from parity.record import Finding, Record
 from parity.replay import judge
+from parity.reports import terminal
 from parity.runs import Run
 from parity.verdict import Exit
 
