@@ -1,4 +1,4 @@
-"""`fused_mla_rope_kv_split` against its reference: planned cases, then a search by Hypothesis."""
+"""`fused_mla_rope_kv_split` against its reference: planned cases, then a search."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""`fused_mla_rope_out_of_place` against its reference: planned cases, then a search by Hypothesis."""
+"""`fused_mla_rope_out_of_place` against its reference: planned cases, then a search."""
 
 from collections.abc import Callable
 

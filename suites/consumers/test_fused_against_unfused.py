@@ -39,7 +39,8 @@ class Run:
         self.loss = (finite * torch.randn(finite.shape, generator=generator)).sum()
         leaves = setup.leaves
         found = torch.autograd.grad(self.loss, list(leaves.values()))
-        self.results = {"output": output, "loss": self.loss} | dict(zip(leaves, found, strict=True))
+        results = {"output": output.detach(), "loss": self.loss.detach()}
+        self.results = results | dict(zip(leaves, found, strict=True))
 
     def _pack(self, tensor: Tensor) -> tuple[Tensor, Tensor]:
         self.saved.append(tensor.detach().clone())
