@@ -188,8 +188,7 @@ def _load(
     if shared:
         raise _nothing(base, head, f"both read the file {min(shared)}")
     dumps_read.check_pair(*arms)
-    for dump in arms:
-        dumps_read.load(connection, dump)
+    dumps_read.load(connection, arms)
     return arms
 
 

@@ -21,28 +21,31 @@ WORST = 10
 QUANTILES = {"median": 0.5, "p99": 0.99, "p999": 0.999}
 BINS_PER_OCTAVE = 8  # a quantile is exact to its bin: at most 2^(1/8) - 1 = 9 % too large
 LAST = 2**62
-KEY = "prompt_id, sample"
 ORDER = "position, length(prompt_id), prompt_id, length(sample), sample"
 
 # Where base and head have a token each under one key, or one of them alone.
-JOINED = f"""
-CREATE TABLE tokens AS SELECT {KEY}, position,
+JOINED = """
+CREATE TABLE tokens AS SELECT id, position,
     base.token_id AS base_token, head.token_id AS head_token,
     base.mask AS base_mask, head.mask AS head_mask,
     base.reward AS base_reward, head.reward AS head_reward,
     base.old_logprob AS base_old_logprob, head.old_logprob AS head_old_logprob,
     base.train_logprob AS base_train_logprob, head.train_logprob AS head_train_logprob
-FROM base FULL JOIN head USING ({KEY}, position)
+FROM base FULL JOIN head USING (id, position)
 """
-SAMPLES = f"""
-CREATE TABLE samples AS SELECT {KEY},
-    count(base_token) AS base_tokens, count(head_token) AS head_tokens,
-    min(position) FILTER (base_token IS DISTINCT FROM head_token) AS first
-FROM tokens GROUP BY {KEY}
+SAMPLES = """
+CREATE TABLE samples AS
+SELECT id, names.prompt_id->>'$' AS prompt_id, names.sample->>'$' AS sample,
+    base_tokens, head_tokens, first
+FROM (
+    SELECT id, count(base_token) AS base_tokens, count(head_token) AS head_tokens,
+        min(position) FILTER (base_token IS DISTINCT FROM head_token) AS first
+    FROM tokens GROUP BY id
+) AS counted JOIN names USING (id)
 """
-COMMON = f"""
-CREATE VIEW common AS SELECT tokens.*, first, base_tokens AS length
-FROM tokens JOIN samples USING ({KEY}) WHERE base_tokens > 0 AND head_tokens > 0
+COMMON = """
+CREATE VIEW common AS SELECT tokens.*, prompt_id, sample, first, base_tokens AS length
+FROM tokens JOIN samples USING (id) WHERE base_tokens > 0 AND head_tokens > 0
 """
 COMPARED = f"""
 CREATE VIEW alike AS SELECT * FROM common WHERE position < coalesce(first, {LAST});
@@ -90,12 +93,12 @@ def arm(connection: DuckDBPyConnection, name: str) -> dict[str, Any]:
 
 def _not_finite(connection: DuckDBPyConnection, name: str, column: str) -> dict[str, Any]:
     """Unmasked tokens of an arm without a finite log-prob: how many of each kind, and the first."""
+    place = "'position': position, 'prompt_id': prompt_id->>'$', 'sample': sample->>'$'"
     nan, infinite, missing, first = _row(
         connection,
         f"SELECT count(*) FILTER (isnan({column})), count(*) FILTER (isinf({column})), "
-        f"count(*) FILTER ({column} IS NULL), "
-        f"min({{'position': position, 'prompt_id': prompt_id, 'sample': sample}}) "
-        f"FILTER (NOT coalesce(isfinite({column}), false)) FROM {name} WHERE mask",
+        f"count(*) FILTER ({column} IS NULL), min({{{place}}}) FROM {name} "
+        f"WHERE mask AND NOT coalesce(isfinite({column}), false)",
     )
     return {"nan": nan, "infinite": infinite, "missing": missing, "first": first}
 
@@ -118,8 +121,8 @@ def rollouts(connection: DuckDBPyConnection) -> dict[str, Any]:
     )
     firsts = _dicts(
         connection,
-        f"SELECT {KEY}, position, base_token, head_token FROM common WHERE position = first "
-        f"ORDER BY {ORDER} LIMIT {LISTED}",
+        "SELECT prompt_id, sample, position, base_token, head_token FROM common "
+        f"WHERE position = first ORDER BY {ORDER} LIMIT {LISTED}",
     )
     only = {name: _only(connection, name) for name in ("base", "head")}
     return {
@@ -154,8 +157,8 @@ def reward(connection: DuckDBPyConnection) -> dict[str, Any]:
     """Rewards of samples whose tokens are the same in both arms."""
     samples, differ, largest = _row(
         connection,
-        f"SELECT count(DISTINCT ({KEY})), count(DISTINCT ({KEY})) FILTER (differs), "
-        f"max(abs(head_reward - base_reward)) FROM (SELECT *, "
+        "SELECT count(DISTINCT id), count(DISTINCT id) FILTER (differs), "
+        "max(abs(head_reward - base_reward)) FROM (SELECT *, "
         "head_reward IS DISTINCT FROM base_reward AS differs FROM common WHERE first IS NULL)",
     )
     return {"samples": samples, "differ": differ, "max": largest}
@@ -186,9 +189,9 @@ def logprob(connection: DuckDBPyConnection, column: str) -> dict[str, Any]:
         "by_length": _buckets(cells, 1),
         "worst": _dicts(
             connection,
-            f"SELECT {KEY}, position, base_token AS token_id, {base} AS base, {head} AS head, "
-            f"abs({ratio}) AS difference FROM compared WHERE {finite} "
-            f"ORDER BY difference DESC, {ORDER} LIMIT {WORST}",
+            "SELECT prompt_id, sample, position, base_token AS token_id, "
+            f"{base} AS base, {head} AS head, abs({ratio}) AS difference FROM compared "
+            f"WHERE {finite} ORDER BY difference DESC, {ORDER} LIMIT {WORST}",
         ),
         "new_not_finite": _row(connection, f"SELECT count(*) FROM compared WHERE {new}")[0],
     }

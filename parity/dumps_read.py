@@ -7,6 +7,7 @@ whose token is no integer, refuses the whole comparison.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -194,17 +195,30 @@ def _columns(arm: str, file: Path, kinds: dict[str, str], names: dict[str, str])
     return found
 
 
-def load(connection: DuckDBPyConnection, dump: Dump) -> None:
-    """Copy a dump into the table named like its arm, with the columns of ``COLUMNS``.
+def load(connection: DuckDBPyConnection, dumps: Iterable[Dump]) -> None:
+    """Copy each dump into the table named like its arm, its samples numbered across the arms.
+
+    An arm's table has ``id`` in place of prompt_id and sample, which ``names`` holds once each.
 
     Raises:
         Refused: a file that cannot be read, a row without a key or token, a key that repeats.
     """
-    values = ", ".join(f"{_value(dump, column)} AS {column}" for column in COLUMNS)
-    copy = f"CREATE TABLE {dump.arm} AS SELECT {values} FROM {_source(dump)}"
-    run(connection, copy, dump.path)
-    _check_whole(connection, dump)
-    _check_unique(connection, dump)
+    dumps = list(dumps)
+    for dump in dumps:
+        values = ", ".join(f"{_value(dump, column)} AS {column}" for column in COLUMNS)
+        copy = f"CREATE TABLE rows_{dump.arm} AS SELECT {values} FROM {_source(dump)}"
+        run(connection, copy, dump.path)
+        _check_whole(connection, dump)
+        _check_ids(connection, dump)
+    pairs = " UNION ".join(f"SELECT prompt_id, sample FROM samples_{dump.arm}" for dump in dumps)
+    run(connection, f"CREATE TABLE names AS SELECT row_number() OVER () AS id, * FROM ({pairs})")
+    for dump in dumps:
+        run(
+            connection,
+            f"CREATE VIEW {dump.arm} AS SELECT id, rows_{dump.arm}.* "
+            f"FROM rows_{dump.arm} JOIN names USING (prompt_id, sample)",
+        )
+        _check_unique(connection, dump)
 
 
 def _source(dump: Dump) -> str:
@@ -222,13 +236,14 @@ def _source(dump: Dump) -> str:
 def _value(dump: Dump, column: str) -> str:
     """SQL for one column; NULL where the value is not of the kind that the column must be.
 
-    Ids are text from here on; ```_alike`` sees to it that they are of one kind.
+    Ids become JSON text, in which 7 and "7" are two things whatever the format of the file.
     """
     if column not in dump.kinds:
         return "true" if column == "mask" else "NULL::DOUBLE"
     name = _quoted(dump.names.get(column, column))
     if column in IDS:
-        return f"{name}::VARCHAR" if dump.is_parquet else _json_id(name, dump.kinds[column])
+        text = dump.is_parquet and dump.kinds[column] == "text"
+        return f"to_json({name})::VARCHAR" if text else f"{name}::VARCHAR"
     if column in INTEGERS:
         least = 0 if column == "position" else -LARGEST
         whole = f"{name} = floor({name}) AND {name} BETWEEN {least} AND {LARGEST}"
@@ -238,34 +253,46 @@ def _value(dump: Dump, column: str) -> str:
     return f"{name}::DOUBLE"
 
 
-def _json_id(name: str, kind: str) -> str:
-    types = "'VARCHAR'" if kind == "text" else "'BIGINT', 'UBIGINT'"
-    return f"CASE WHEN json_type({name}) IN ({types}) THEN {name}->>'$' END"
-
-
 def _check_whole(connection: DuckDBPyConnection, dump: Dump) -> None:
     """Refuse rows in which a key, the token or the mask is missing or of another kind."""
     columns = (*IDS, *INTEGERS, "mask")
     gaps = ", ".join(f"count(*) - count({column})" for column in columns)
-    found = run(connection, f"SELECT {gaps} FROM {dump.arm}", dump.path).fetchall()[0]
+    found = run(connection, f"SELECT {gaps} FROM rows_{dump.arm}").fetchall()[0]
     for column, count in zip(columns, found, strict=True):
         if count:
-            kind = {"position": "an integer of at least 0", "token_id": "an integer"}.get(
-                column, f"{dump.kinds.get(column)} as in its first row"
-            )
-            raise Refused(
-                f"Expected {column} in {dump.arm} {dump.path} to be {kind} but {count:,} rows "
-                "hold nothing or something else; leave these rows out or mend them."
-            )
+            raise _not_whole(dump, column, f"{count:,} rows")
+
+
+def _check_ids(connection: DuckDBPyConnection, dump: Dump) -> None:
+    """Refuse ids of another kind than the first; only JSON lines can hold such a mixture."""
+    table = f"samples_{dump.arm}"
+    distinct = f"SELECT DISTINCT prompt_id, sample FROM rows_{dump.arm}"
+    run(connection, f"CREATE TABLE {table} AS {distinct}")
+    for column in IDS:
+        types = "'VARCHAR'" if dump.kinds[column] == "text" else "'BIGINT', 'UBIGINT'"
+        other = f"SELECT count(*) FROM {table} WHERE json_type({column}) NOT IN ({types})"
+        count = run(connection, other).fetchall()[0][0]
+        if count:
+            raise _not_whole(dump, column, f"{count:,} samples")
+
+
+def _not_whole(dump: Dump, column: str, where: str) -> Refused:
+    kinds = {"position": "an integer of at least 0", "token_id": "an integer"}
+    kind = kinds.get(column, f"{dump.kinds.get(column)} as in its first row")
+    return Refused(
+        f"Expected {column} in {dump.arm} {dump.path} to be {kind} but {where} hold nothing or "
+        "something else; leave them out or mend them."
+    )
 
 
 def _check_unique(connection: DuckDBPyConnection, dump: Dump) -> None:
-    keys = "prompt_id, sample, position"
-    repeated = f"SELECT {keys} FROM {dump.arm} GROUP BY {keys} HAVING count(*) > 1"
-    query = f"SELECT count(*), min(({keys})) FROM ({repeated})"
-    count, first = run(connection, query, dump.path).fetchall()[0]
-    if count:
-        prompt, sample, position = first
+    repeated = f"SELECT id, position FROM {dump.arm} GROUP BY id, position HAVING count(*) > 1"
+    found = run(
+        connection,
+        "SELECT count(*) OVER (), prompt_id->>'$', sample->>'$', position "
+        f"FROM ({repeated}) JOIN names USING (id) LIMIT 1",
+    ).fetchall()
+    for count, prompt, sample, position in found:
         raise Refused(
             f"Expected one row per prompt_id, sample and position in {dump.arm} {dump.path} but "
             f"{count:,} keys repeat, e.g. prompt {prompt}, sample {sample}, position {position}; "

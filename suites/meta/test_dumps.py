@@ -428,6 +428,19 @@ def test_dumps_larger_than_memory_are_compared(monkeypatch: pytest.MonkeyPatch) 
     assert (found["exit_code"], found["rollouts"]["common_rows"]) == (0, 300_000)
 
 
+def test_the_page_on_dumps_says_what_the_command_does() -> None:
+    """Its script makes two arms, here of four samples, and its limits are read as it says."""
+    page = (ROOT / "docs" / "dumps.md").read_text(encoding="utf-8")
+    script, limits = (page.split(f"```{kind}\n")[1].split("```")[0] for kind in ("python", "toml"))
+    assert "range(3145728)" in script
+    exec(script.replace("range(3145728)", "range(4096)"), {})
+    Path("pyproject.toml").write_text(limits)
+    for suffix in (".parquet", ".jsonl"):
+        found = compare(Path("base" + suffix), Path("head" + suffix))
+        assert (found["exit_code"], found["rollouts"]["common_samples"]) == (0, 4)
+        assert len(found["limits"]) == limits.count("column")
+
+
 def test_nothing_is_left_behind(project: Path) -> None:
     compare(rows(), rows())
     assert [file.name for file in (project / ".parity").iterdir()] == [".gitignore"]
