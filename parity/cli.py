@@ -20,6 +20,7 @@ from .codegen import codegen
 from .dumps import dumps
 from .git import Refused
 from .port import port
+from .race import race
 from .triage import triage
 from .verdict import Exit
 
@@ -45,6 +46,7 @@ cli.add_command(bench)
 cli.add_command(codegen)
 cli.add_command(dumps)
 cli.add_command(port)
+cli.add_command(race)
 cli.add_command(triage)
 
 

@@ -52,7 +52,8 @@ class _Feed(torch.autograd.Function):
         return gradients[0], None
 
 
-def _feed(leaf: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+def feed(leaf: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """``tensor`` itself as a non-leaf whose gradient is that of ``leaf``."""
     return _Feed.apply(leaf, [tensor])  # type: ignore[no-untyped-call,no-any-return]
 
 
@@ -80,8 +81,8 @@ def _forward(inputs: Inputs, seen: Observation) -> Tensors:
         name: torch.zeros_like(inputs.tensors[name].tensor, requires_grad=True)
         for name in data_names(inputs)
     }
-    fed = {name: _feed(leaf, inputs.tensors[name].tensor) for name, leaf in leaves.items()}
-    arguments = _arguments(candidate, inputs, fed)
+    fed = {name: feed(leaf, inputs.tensors[name].tensor) for name, leaf in leaves.items()}
+    arguments = call_arguments(candidate, inputs, fed)
     with Allocations("forward", seen.allocations):
         result = candidate(**arguments)
     _synchronize(inputs.device)
@@ -124,7 +125,7 @@ def candidate_function(path: str) -> Callable[..., Any]:
     raise Unsupported(f"This revision has no function {path!r}.")
 
 
-def _arguments(
+def call_arguments(
     candidate: Callable[..., Any], inputs: Inputs, fed: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Keyword arguments; what the candidate's signature lacks is dropped if it is the default."""
