@@ -186,8 +186,9 @@ def line(row: Row) -> str:
     Where none of n runs differed, at most 3/n of all runs do, with 95 % confidence (Hanley and
     Lippman-Hand, "If nothing goes wrong, is everything all right?", JAMA 249, 1983).
     """
-    tile = ", ".join(f"{name} {value}" for name, value in row.tile.items())
-    where = f"{row.op} {row.passing}, rope {row.rope}{', ' if tile else ''}{tile}, {row.warps} warp{'s' * (row.warps > 1)}"
+    tile = "".join(f", {name} {value}" for name, value in row.tile.items())
+    warps = "1 warp" if row.warps == 1 else f"{row.warps} warps"
+    where = f"{row.op} {row.passing}, rope {row.rope}{tile}, {warps}"
     if row.outcome is None:
         return f"{row.verdict} {where}: {row.reason}"
     seen = row.outcome

@@ -108,10 +108,12 @@ def hunt(
 
 def inputs_of(spec: OpSpec, case: Case, device: torch.device) -> Inputs:
     """The tensors of a case with normally distributed data, which is quick to draw."""
-    random = torch.Generator().manual_seed(case.seed)
+    random = torch.Generator(device).manual_seed(case.seed)
     axes = dims(case)
     given = {
-        item.name: torch.randn(shape_of(item.shape, case.layout, axes), generator=random)
+        item.name: torch.randn(
+            shape_of(item.shape, case.layout, axes), generator=random, device=device
+        )
         for item in spec.inputs
         if item.kind == "data"
     }
@@ -123,9 +125,9 @@ def _call(inputs: Inputs, passing: str) -> Call:
         return lambda: _forward(inputs, {name: _data(inputs, name) for name in data_names(inputs)})
     leaves = {name: _data(inputs, name).requires_grad_() for name in data_names(inputs)}
     outputs = _forward(inputs, {name: leaf.clone() for name, leaf in leaves.items()})
-    random = torch.Generator().manual_seed(inputs.case.seed + 1)
+    random = torch.Generator(inputs.device).manual_seed(inputs.case.seed + 1)
     gradients = [
-        torch.randn(output.shape, generator=random).to(output.device, output.dtype)
+        torch.randn(output.shape, generator=random, device=output.device).to(output.dtype)
         for output in outputs
     ]
 
