@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 import torch
-from parity.kernels import dispatch
-from parity.kernels.dispatch import RopeConfig, apply_rotary_pos_emb, should_use_fused_mla_rope
 from torch import Tensor
 from triton.runtime.jit import KernelInterface
 
 from parity.bounds import ulp
+from parity.kernels import dispatch
+from parity.kernels.dispatch import RopeConfig, apply_rotary_pos_emb, should_use_fused_mla_rope
 
 pytestmark = pytest.mark.filterwarnings("ignore:apply_rope_fusion")
 

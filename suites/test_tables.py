@@ -7,10 +7,11 @@ from typing import Any
 import mpmath
 import pytest
 import torch
+from torch import Tensor
+
 from parity.kernels import tables
 from parity.kernels.tables import Rope, Yarn, cos_sin, freqs
 from parity.reference import tables as reference
-from torch import Tensor
 
 ROPE = Rope(64)
 YARN = Yarn(64, scaling_factor=40.0, mscale=1.0, mscale_all_dim=0.5)
