@@ -171,7 +171,8 @@ def _judge(base: Row, head: Row) -> Pair:
     if base["code"] == head["code"]:
         return Pair(Change.IDENTICAL, base, head, notes=host)
     reasons = tuple(reason for rule in RULES if (reason := rule(base, head)))
-    notes = (*(_figure(name, base, head) for name in _COMPARED if base[name] != head[name]), *host)
+    figures = [_figure(name, base, head) for name in _COMPARED if base[name] != head[name]]
+    notes = (*(item for item in figures if not any(item in told for told in reasons)), *host)
     return Pair(Change.REGRESSION if reasons else Change.CHANGED, base, head, reasons, notes)
 
 
@@ -195,12 +196,12 @@ def _shown(value: object) -> str:
 
 def _new_spills(base: Row, head: Row) -> str:
     grew = head["spills"] > base["spills"]
-    return f"new spills: {base['spills']} -> {head['spills']} bytes" if grew else ""
+    return f"new spills: {_figure('spills', base, head)} bytes" if grew else ""
 
 
 def _added_barrier(base: Row, head: Row) -> str:
     grew = head["barriers"] > base["barriers"]
-    return f"added barrier: {base['barriers']} -> {head['barriers']}" if grew else ""
+    return f"added barrier: {_figure('barriers', base, head)}" if grew else ""
 
 
 def _occupancy_step(base: Row, head: Row) -> str:
