@@ -116,8 +116,10 @@ def _compile(launch: Launch) -> Figures:
     )
 
 
-def _reason(error: Exception) -> str:
-    """The class of an error and the last line that says something."""
+def _reason(error: BaseException) -> str:
+    """The class of the first of a chain of errors and the last line that says something."""
+    while error.__cause__ is not None:  # Triton raises one for every call around the fault
+        error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip(" ^\n")]
     return f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__
 
