@@ -20,6 +20,7 @@ from triton.runtime.jit import KernelInterface
 from parity.bounds import ulp
 from parity.kernels import dispatch
 from parity.kernels.dispatch import RopeConfig, apply_rotary_pos_emb, should_use_fused_mla_rope
+from parity.runner import device
 
 pytestmark = pytest.mark.filterwarnings("ignore:apply_rope_fusion")
 
@@ -104,7 +105,8 @@ def matrices(point: Point, cos: Tensor, sin: Tensor, lanes: int) -> Tensor:
 
 def random(*shape: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator, dtype=torch.float64)
+    values = torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")
+    return values.to(device())
 
 
 class Setup:
@@ -187,6 +189,12 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.fixture(autouse=True)
 def nothing_warned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "_warned", set())
+
+
+@pytest.fixture(autouse=True)
+def tensors_where_kernels_run() -> Iterator[None]:
+    with device():
+        yield
 
 
 def judge(point: Point, index: int, launches: list[str]) -> list[str]:
@@ -340,8 +348,14 @@ def test_an_unknown_rope_type_is_refused() -> None:
         should_use_fused_mla_rope(replace(FUSED, rope_type="mrope"))
 
 
+def made(changes: dict[str, Any]) -> dict[str, Any]:
+    """Parameters are written as functions of nothing where they are tensors of the device."""
+    return {name: value() if callable(value) else value for name, value in changes.items()}
+
+
 def warned(**changes: Any) -> list[str]:
     """The warnings of one call with fusion on, by default one that is fused."""
+    changes = made(changes)
     config = replace(FUSED, **{k: v for k, v in changes.items() if hasattr(FUSED, k)})
     t = changes.pop("t", torch.ones(4, 2, 1, 4))
     freqs = changes.pop("freqs", torch.ones(4, 1, 1, 4))
@@ -359,9 +373,9 @@ def warned(**changes: Any) -> list[str]:
         ({"rotary_interleaved": True}, "rotary_interleaved=True"),
         ({"multi_latent_attention": False}, "multi_latent_attention=False"),
         ({"mla_rotary_interleaved": False}, "mla_rotary_interleaved=False"),
-        ({"freqs": torch.ones(4, 2, 1, 4)}, "freqs with a batch axis"),
-        ({"t": torch.ones(4, 2, 1, 4, dtype=torch.float64)}, "t in float64"),
-        ({"t": torch.ones(4, 2, 1, 8)[..., ::2]}, "last stride"),
+        ({"freqs": lambda: torch.ones(4, 2, 1, 4)}, "freqs with a batch axis"),
+        ({"t": lambda: torch.ones(4, 2, 1, 4, dtype=torch.float64)}, "t in float64"),
+        ({"t": lambda: torch.ones(4, 2, 1, 8)[..., ::2]}, "last stride"),
     ],
 )
 def test_one_warning_per_reason(changes: dict[str, Any], named: str) -> None:
@@ -433,7 +447,7 @@ def refused(**changes: Any) -> dict[str, Any]:
         "t": torch.zeros(4, 1, 8), "freqs": torch.zeros(4, 1, 1, 8), "config": FUSED,
         "cu_seqlens": torch.tensor([0, 4]), "mla_rotary_interleaved": True,
     }  # fmt: skip
-    return call | changes
+    return call | made(changes)
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -442,15 +456,18 @@ def refused(**changes: Any) -> dict[str, Any]:
     [
         ({"max_seqlen": 5}, "at least max_seqlen=5"),
         ({"cu_seqlens": None}, "got neither"),
-        ({"cu_seqlens": torch.tensor([0.0, 4.0])}, "int32 or int64"),
-        ({"t": torch.zeros(4, 1, 1, 8)}, "no packing"),
-        ({"t": torch.zeros(4, 1, 1, 8), "cu_seqlens": None, "max_seqlen": 4}, "no max_seqlen"),
-        ({"t": torch.zeros(5, 1, 1, 8), "cu_seqlens": None}, "at least 5 positions"),
-        ({"t": torch.zeros(4, 1, 8, dtype=torch.int32)}, "floating-point"),
-        ({"freqs": torch.zeros(4, 8)}, r"as \[P, 1, 1, R\]"),
-        ({"freqs": torch.zeros(4, 2, 1, 8)}, r"as \[P, 1, 1, R\]"),
-        ({"freqs": torch.zeros(4, 1, 1, 10)}, "even number of 2 to 8 angles but got 10"),
-        ({"freqs": torch.zeros(4, 1, 1, 3)}, "even number of 2 to 8 angles but got 3"),
+        ({"cu_seqlens": lambda: torch.tensor([0.0, 4.0])}, "int32 or int64"),
+        ({"t": lambda: torch.zeros(4, 1, 1, 8)}, "no packing"),
+        (
+            {"t": lambda: torch.zeros(4, 1, 1, 8), "cu_seqlens": None, "max_seqlen": 4},
+            "no max_seqlen",
+        ),
+        ({"t": lambda: torch.zeros(5, 1, 1, 8), "cu_seqlens": None}, "at least 5 positions"),
+        ({"t": lambda: torch.zeros(4, 1, 8, dtype=torch.int32)}, "floating-point"),
+        ({"freqs": lambda: torch.zeros(4, 8)}, r"as \[P, 1, 1, R\]"),
+        ({"freqs": lambda: torch.zeros(4, 2, 1, 8)}, r"as \[P, 1, 1, R\]"),
+        ({"freqs": lambda: torch.zeros(4, 1, 1, 10)}, "even number of 2 to 8 angles but got 10"),
+        ({"freqs": lambda: torch.zeros(4, 1, 1, 3)}, "even number of 2 to 8 angles but got 3"),
         ({"config": {"rotary_percent": 0.5}}, "taken twice, or not at all"),
         ({"cp_rank": 2, "cp_size": 2}, "cp_rank < cp_size"),
         (

@@ -13,6 +13,7 @@ from parity.reference.attention import RopeOps
 from parity.reference.dsa_indexer import IndexerWeights, dsa_indexer
 from parity.reference.mla import MLAWeights, mla
 from parity.reference.sparse_attention import SparseWeights, sparse_attention
+from parity.runner import device
 
 SEQ, BATCH, MODEL, HEADS, NOPE, ROPE, VALUE, LATENT, TOP_K = 7, 2, 12, 3, 5, 4, 6, 8, 3
 
@@ -28,15 +29,15 @@ class Setup(NamedTuple):
 def random(shape: tuple[int, ...], seed: int, dtype: torch.dtype) -> Tensor:
     """Weights that keep the scale of what they multiply."""
     generator = torch.Generator().manual_seed(seed)
-    values = torch.randn(shape, generator=generator, dtype=torch.float64) * shape[0] ** -0.5
-    return values.to(dtype)
+    values = torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")
+    return (values * shape[0] ** -0.5).to(device(), dtype)
 
 
 def build(name: str, dtype: torch.dtype, seed: int = 0) -> Setup:
     """One of ``CONSUMERS`` with inputs in ``dtype``."""
     spec = Yarn(ROPE, scaling_factor=40.0)
     table_dtype = torch.float64 if dtype == torch.float64 else torch.float32
-    tables = cos_sin(spec, SEQ, dtype=table_dtype)
+    tables = cos_sin(spec, SEQ, dtype=table_dtype, device=device())
     x = (random((SEQ, BATCH, MODEL), seed, torch.float64) * SEQ**0.5).to(dtype)
     width = NOPE + ROPE
     weights: Any
@@ -53,7 +54,7 @@ def build(name: str, dtype: torch.dtype, seed: int = 0) -> Setup:
     else:
         shapes = SparseWeights((MODEL, HEADS, width), (MODEL, width), (HEADS, width, MODEL))  # type: ignore[arg-type,assignment]
         generator = torch.Generator().manual_seed(seed)
-        scores = torch.rand(BATCH, SEQ, SEQ, generator=generator).tril()
+        scores = torch.rand(BATCH, SEQ, SEQ, generator=generator, device="cpu").tril().to(device())
         best, indices = scores.topk(TOP_K)
         function, extra = sparse_attention, (ROPE, indices.where(best > 0, -1))
     weights = type(shapes)(
@@ -81,3 +82,9 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True)
+def tensors_where_kernels_run() -> Iterator[None]:
+    with device():
+        yield

@@ -36,7 +36,8 @@ class Run:
         output, self.integers = result if isinstance(result, tuple) else (result, None)
         finite = output[output.isfinite()].float()
         generator = torch.Generator().manual_seed(9)
-        self.loss = (finite * torch.randn(finite.shape, generator=generator)).sum()
+        weight = torch.randn(finite.shape, generator=generator, device="cpu").to(finite.device)
+        self.loss = (finite * weight).sum()
         leaves = setup.leaves
         found = torch.autograd.grad(self.loss, list(leaves.values()))
         results = {"output": output.detach(), "loss": self.loss.detach()}
