@@ -64,7 +64,12 @@ def _is_number(value: object) -> bool:
     help="Fail if more than SHARE of the tokens differ by more than ABOVE; adds to the limits of "
     "[tool.parity.dumps].",
 )
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all of it here.")
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write all of it here.",
+)
 def dumps(
     base: Path,
     head: Path,

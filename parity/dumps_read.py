@@ -312,6 +312,10 @@ def run(
         raise Refused(_unreadable(where, error), Exit.FAULT) from error
     except (duckdb.IOException, duckdb.DataError, duckdb.InvalidInputException) as error:
         raise Refused(_unreadable(where, error)) from error
+    except RuntimeError as error:  # what DuckDB makes of a signal
+        if "interrupted" in str(error).lower():
+            raise KeyboardInterrupt from error
+        raise
 
 
 def _unreadable(where: object, error: Exception) -> str:
