@@ -87,15 +87,20 @@ def product(equation: str, a: Bounded, b: Bounded) -> Bounded:
 
 
 def linear(
-    x: Bounded, oracle: Map, magnitude: Map, dtype: torch.dtype, inner: torch.dtype = torch.float32
+    x: Bounded,
+    oracle: Map,
+    magnitude: Map,
+    terms: torch.Tensor,
+    dtype: torch.dtype,
+    inner: torch.dtype = torch.float32,
 ) -> Bounded:
     """A linear op ``y = A x`` on storage values, rounded once to ``dtype``; copies keep their bits.
 
-    ``oracle`` computes A x and ``magnitude`` |A| x, both in float64.  Another ``inner`` dtype than
-    fp32 is that of every operation, and then there is no last rounding.
+    ``oracle`` computes A x and ``magnitude`` |A| x, both in float64; ``terms`` counts the nonzero
+    terms of each lane.  Another ``inner`` dtype than fp32 is that of every operation, and then
+    there is no last rounding.
     """
     value, carried = oracle(x.value), magnitude(x.error)
-    terms = magnitude(torch.ones_like(x.value)).round()
     own = terms * (unit_roundoff(inner) * magnitude(x.size) + smallest_subnormal(inner) / 2)
     if inner == torch.float32 and dtype != torch.float32:
         own = own + 0.5 * ulp(value.abs() + carried + own, dtype)

@@ -57,10 +57,13 @@ class Oracle:
         nope_dim = x.value.shape[-1] - self.rope_dim
         wide = partial(reference_rotation, compute_dtype=torch.float64, **flags)
         absolute = [table.abs() for table in self.table]
+        ones = [torch.ones_like(table) for table in self.table]
+        lanes = (nope_dim, self.rope_dim)
         return linear(
             x,
-            lambda t: wide(t, *self.table, nope_dim, self.rope_dim),
-            lambda t: wide(t, *absolute, nope_dim, self.rope_dim, magnitude=True),
+            lambda t: wide(t, *self.table, *lanes),
+            lambda t: wide(t, *absolute, *lanes, magnitude=True),
+            wide(torch.ones_like(x.value), *ones, *lanes, magnitude=True),
             self.dtype,
             self.inner,
         )
