@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,8 @@ from parity.reference.out_of_place import fused_mla_rope_out_of_place
 from parity.reference.positions import pack_rows
 from parity.relations import RELATIONS, derive, order
 from parity.runner import run_case
-from parity.spec import OpSpec, Unsupported
+from parity.shrink import Budget, shrink
+from parity.spec import Input, OpSpec, Output, Unsupported
 
 Tensor = torch.Tensor
 SPEC = replace(
@@ -270,6 +272,46 @@ def test_the_order_depends_on_the_seed_only_and_holds_every_relation_once() -> N
     assert order(17) == order(17)
     assert {tuple(sorted(order(seed))) for seed in range(50)} == {tuple(sorted(RELATIONS))}
     assert {order(seed)[0] for seed in range(500)} == set(RELATIONS)
+
+
+def total(*, x: Tensor, **modes: Any) -> Tensor:
+    return x.to(modes.get("compute_dtype", torch.float32)).sum(dim=(0, 1, 2)).to(x.dtype)
+
+
+def test_an_output_without_the_axes_of_a_relation_is_not_held_to_it() -> None:
+    name = f"{__name__}:total"
+    spec = OpSpec(
+        name="total",
+        candidate=name,
+        reference=name,
+        inputs=(Input("x", "rows heads dim"),),
+        outputs=(Output("y"),),
+        axes={"heads": (1, 2), "dim": (4, 8)},
+        layouts=("sbhd",),
+    )
+    for case in plan(spec, 0, 0):
+        record = run_case(spec, replace(case, axes={**case.axes, "heads": 2, "batch": 2}))
+        assert record.findings == ()
+        assert not {"relation:batch_split", "relation:head_split"} & set(record.checks)
+
+
+def test_shrinking_keeps_the_relation() -> None:
+    bug = f"{__name__}:last_sequence_off_by_one"
+    spec = replace(SPEC, candidate=bug, reference=bug)
+
+    def still_fails(case: Case) -> bool:
+        return _found(run_case(spec, case)) == {"relation:permuted_sequences"}
+
+    smallest = shrink(spec, _case("permuted_sequences"), still_fails, Budget(runs=60))
+    assert still_fails(smallest)
+    assert len(smallest.lengths) == 2
+    assert smallest.axes["heads"] == 1
+
+
+def test_the_page_describes_every_relation() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "relations.md").read_text(encoding="utf-8")
+    described = {line.split("`")[1] for line in page.splitlines() if line.startswith("| `")}
+    assert described == {f"relation:{name}" for name in RELATIONS}
 
 
 @pytest.mark.parametrize("spec", resolve("parity").values(), ids=lambda spec: spec.name)
