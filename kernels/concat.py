@@ -19,7 +19,7 @@ from .positions import (
     table_row,
     tile_rows,
 )
-from .rotation import copy_lanes, load_pairs, load_table, rotate, store_pairs
+from .rotation import load_lanes, load_pairs, load_table, rotate, store_lanes, store_pairs
 
 TILES = tiles.TILES
 
@@ -36,8 +36,16 @@ def concat_kernel(
     R: tl.constexpr, HALF: tl.constexpr, NOPE: tl.constexpr, ROWS: tl.constexpr,
     INVERSE: tl.constexpr, INTERLEAVED: tl.constexpr,
 ):  # fmt: skip
-    """[nope | rotated rope] of each row; nope and rope have any strides, output is contiguous."""
+    """[nope | rotated rope] of each row; nope and rope have any strides, output is contiguous.
+
+    All data is asked for before the search for the position, which then costs no time of its own.
+    """
     token, head, live = tile_rows(rows, heads, ROWS)
+    if NOPE > 0:
+        nope += row_offset(token, head, batch, nope_stride_s, nope_stride_b, nope_stride_h)
+        kept = load_lanes(nope, 0, nope_stride_d, live, nope_dim, NOPE)
+    rope += row_offset(token, head, batch, rope_stride_s, rope_stride_b, rope_stride_h)
+    first, second = load_pairs(rope, 0, rope_stride_d, live, R, HALF, False)
     row = table_row(
         token, live, cu_seqlens, cu_seqlens_padded, position_ids,
         batch, sequences, steps, cp_rank, cp_size, WHOLE_PACK,
@@ -46,13 +54,10 @@ def concat_kernel(
     sin_left, sin_right = load_table(sin, sin_stride, length, row, live, R, HALF)
 
     output += (token.to(tl.int64) * heads + head) * (nope_dim + R)
-    rope += row_offset(token, head, batch, rope_stride_s, rope_stride_b, rope_stride_h)
-    first, second = load_pairs(rope, 0, rope_stride_d, live, R, HALF, False)
     left, right = rotate(first, second, cos_left, cos_right, sin_left, sin_right, INVERSE, False)
     store_pairs(output, nope_dim, left, right, live, R, HALF, not INTERLEAVED)
     if NOPE > 0:
-        nope += row_offset(token, head, batch, nope_stride_s, nope_stride_b, nope_stride_h)
-        copy_lanes(nope, 0, nope_stride_d, output, 0, live, nope_dim, NOPE)
+        store_lanes(output, 0, kept, live, nope_dim, NOPE)
 
 
 @triton.jit(do_not_specialize=["rows", "length", "sequences", "steps", "cp_rank"])
@@ -70,19 +75,20 @@ def concat_backward_kernel(
     token, head, live = tile_rows(rows, heads, ROWS)
     grad += row_offset(token, head, batch, grad_stride_s, grad_stride_b, grad_stride_h)
     out_row = token.to(tl.int64) * heads + head
+    if NOPE > 0:
+        kept = load_lanes(grad, 0, grad_stride_d, live, nope_dim, NOPE)
     if grad_rope is not None:
+        left, right = load_pairs(grad, nope_dim, grad_stride_d, live, R, HALF, not INTERLEAVED)
         row = table_row(
             token, live, cu_seqlens, cu_seqlens_padded, position_ids,
             batch, sequences, steps, cp_rank, cp_size, WHOLE_PACK,
         )  # fmt: skip
         cos_left, cos_right = load_table(cos, cos_stride, length, row, live, R, HALF)
         sin_left, sin_right = load_table(sin, sin_stride, length, row, live, R, HALF)
-        left, right = load_pairs(grad, nope_dim, grad_stride_d, live, R, HALF, not INTERLEAVED)
         first, second = rotate(left, right, cos_left, cos_right, sin_left, sin_right, INVERSE, True)
         store_pairs(grad_rope + out_row * R, 0, first, second, live, R, HALF, False)
     if NOPE > 0:
-        grad_nope += out_row * nope_dim
-        copy_lanes(grad, 0, grad_stride_d, grad_nope, 0, live, nope_dim, NOPE)
+        store_lanes(grad_nope + out_row * nope_dim, 0, kept, live, nope_dim, NOPE)
 
 
 class Rotation(NamedTuple):

@@ -94,7 +94,7 @@ def kv_split_backward_kernel(
         key = grad_key + row_offset(token, only, batch, key_stride_s, key_stride_b, key_stride_h)
         # Ascending heads, beginning with the first: the order is part of the contract.
         left, right = load_pairs(key, k_dim, key_stride_d, live, R, HALF, not INTERLEAVED)
-        for _ in tl.range(1, heads, loop_unroll_factor=8):
+        for _ in tl.range(1, heads, num_stages=4):  # loads run four heads ahead of the sum
             key += key_stride_h
             more = load_pairs(key, k_dim, key_stride_d, live, R, HALF, not INTERLEAVED)
             left += more[0]

@@ -22,7 +22,7 @@ from .positions import (
     table_row,
     tile_rows,
 )
-from .rotation import copy_lanes, load_pairs, load_table, rotate, store_pairs
+from .rotation import load_lanes, load_pairs, load_table, rotate, store_lanes, store_pairs
 
 TILES = tiles.TILES
 
@@ -44,16 +44,10 @@ def rotate_kernel(
 
     src and dst are [S, B, H, D] or [T, H, D] (batch 1); src may have any strides, dst has lanes
     side by side.  Forward reads pairs and writes pairs (INTERLEAVED) or halves; TRANSPOSE reads
-    what forward writes and writes pairs.
+    what forward writes and writes pairs.  All data is asked for before the search for the position,
+    which then costs no time of its own.
     """
     token, head, live = tile_rows(rows, heads, ROWS)
-    row = table_row(
-        token, live, cu_seqlens, cu_seqlens_padded, position_ids,
-        batch, sequences, steps, cp_rank, cp_size, WHOLE_PACK,
-    )  # fmt: skip
-    cos_left, cos_right = load_table(cos, cos_stride, length, row, live, R, HALF)
-    sin_left, sin_right = load_table(sin, sin_stride, length, row, live, R, HALF)
-
     src += row_offset(token, head, batch, src_stride_s, src_stride_b, src_stride_h)
     dst += row_offset(token, head, batch, dst_stride_s, dst_stride_b, dst_stride_h)
     if ROPE_FIRST:
@@ -62,10 +56,19 @@ def rotate_kernel(
     else:
         nope_at = 0
         rope_at = nope_dim
-
     HALVES_IN: tl.constexpr = TRANSPOSE and not INTERLEAVED
     HALVES_OUT: tl.constexpr = not TRANSPOSE and not INTERLEAVED
+    if NOPE > 0:
+        kept = load_lanes(src, nope_at, src_stride_d, live, nope_dim, NOPE)
     first, second = load_pairs(src, rope_at, src_stride_d, live, R, HALF, HALVES_IN)
+
+    row = table_row(
+        token, live, cu_seqlens, cu_seqlens_padded, position_ids,
+        batch, sequences, steps, cp_rank, cp_size, WHOLE_PACK,
+    )  # fmt: skip
+    cos_left, cos_right = load_table(cos, cos_stride, length, row, live, R, HALF)
+    sin_left, sin_right = load_table(sin, sin_stride, length, row, live, R, HALF)
+
     first, second = rotate(
         first, second, cos_left, cos_right, sin_left, sin_right, INVERSE, TRANSPOSE
     )
@@ -75,7 +78,7 @@ def rotate_kernel(
         tl.debug_barrier()
     store_pairs(dst, rope_at, first, second, live, R, HALF, HALVES_OUT)
     if NOPE > 0:
-        copy_lanes(src, nope_at, src_stride_d, dst, nope_at, live, nope_dim, NOPE)
+        store_lanes(dst, nope_at, kept, live, nope_dim, NOPE)
 
 
 class Rotation(NamedTuple):

@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-FANOUT = tl.constexpr(64)
+FANOUT = tl.constexpr(32)
 
 
 class Positions(NamedTuple):

@@ -10,12 +10,24 @@ import triton.language as tl
 
 
 @triton.jit
+def load_lanes(src, at, stride, live, lanes, BLOCK: tl.constexpr):
+    """``lanes`` lanes of each row as they are, [ROWS, BLOCK]."""
+    lane = tl.arange(0, BLOCK).to(tl.int64)[None, :]
+    return tl.load(src[:, None] + (at + lane) * stride, mask=live[:, None] & (lane < lanes))
+
+
+@triton.jit
+def store_lanes(dst, at, x, live, lanes, BLOCK: tl.constexpr):
+    """Store ``lanes`` lanes of each row, which lie side by side, bit for bit."""
+    lane = tl.arange(0, BLOCK).to(tl.int64)[None, :]
+    tl.store(dst[:, None] + (at + lane), x, mask=live[:, None] & (lane < lanes))
+
+
+@triton.jit
 def copy_lanes(src, src_at, src_stride, dst, dst_at, live, lanes, BLOCK: tl.constexpr):
     """Copy ``lanes`` lanes of each row, bit for bit; the lanes of ``dst`` lie side by side."""
-    lane = tl.arange(0, BLOCK).to(tl.int64)[None, :]
-    mask = live[:, None] & (lane < lanes)
-    x = tl.load(src[:, None] + (src_at + lane) * src_stride, mask=mask)
-    tl.store(dst[:, None] + (dst_at + lane), x, mask=mask)
+    x = load_lanes(src, src_at, src_stride, live, lanes, BLOCK)
+    store_lanes(dst, dst_at, x, live, lanes, BLOCK)
 
 
 @triton.jit

@@ -4,12 +4,12 @@ TILES: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
 
 # From the sweep in docs/tiles.md: small tiles, since a copy at the memory limit needs many programs
 # in flight more than it needs long ones.
-_LANES = 2048
+_LANES = 2560
 _LANES_PER_WARP = 512  # 16 a thread, two 128-bit accesses of a 16-bit dtype
 
 
 def choose_tile(tile: int | None, lanes: int) -> int:
-    """``tile`` itself, or by rule: 16 rows, halved until the tile holds at most 2048 lanes.
+    """``tile`` itself, or by rule: 16 rows, halved until the tile holds at most 2560 lanes.
 
     ``lanes`` is what a row of the tile holds.
 

@@ -63,7 +63,7 @@ class Case:
         if not isinstance(document, dict):
             raise ValueError(
                 f"Expected a case as a JSON object but got {type(document).__name__}; "
-                "write one with `parity cases`."
+                "copy one from .parity/runs/<id>/cases."
             )
         version = document.get("schema_version")
         if version != SCHEMA_VERSION:
@@ -77,7 +77,7 @@ class Case:
         if unknown or missing:
             raise ValueError(
                 f"Expected the fields of a case but got unknown {unknown} and missing {missing}; "
-                "write one with `parity cases`."
+                "copy one from .parity/runs/<id>/cases."
             )
         values = {name: document[name] for name in names if name in document}
         for name, value in values.items():
@@ -96,7 +96,7 @@ class Case:
             ) from error
         except json.JSONDecodeError as error:
             raise ValueError(
-                f"Expected JSON in {path} but got {error}; write a case with `parity cases`."
+                f"Expected JSON in {path} but got {error}; copy one from .parity/runs/<id>/cases."
             ) from error
 
 
@@ -118,7 +118,7 @@ def _checked(name: str, value: Any) -> Any:
         return value
     raise ValueError(
         f"Expected a legal value for case field {name!r} but got {value!r}; "
-        "write a case with `parity cases`."
+        "copy one from .parity/runs/<id>/cases."
     )
 
 

@@ -190,10 +190,12 @@ def keeps_inputs(evidence: Evidence) -> Iterator[Finding]:
 
 
 def keeps_gradients(evidence: Evidence) -> Iterator[Finding]:
-    """Backward never writes its incoming gradient: a second consumer may still read it."""
+    """Backward leaves its incoming gradient alone, which a second consumer may still read, unless
+    the contract says that it may write it."""
+    mutable = {item.name for item in evidence.seen.inputs.spec.outputs if item.gradient_mutable}
     for name, item in evidence.seen.gradients.items():
         inside, _ = item.changed()
-        if len(inside):
+        if len(inside) and name not in mutable:
             yield _unchanged("gradients_unchanged", f"incoming gradient of {name}", len(inside))
 
 
@@ -251,8 +253,8 @@ def _value_finding(evidence: Evidence, check: str, name: str, mismatch: Mismatch
     return Finding(
         check,
         name,
-        mismatch.error,
-        band=_band(mismatch.ratio) if mismatch.error == "beyond bound" else "",
+        "wrong values",
+        band=_band(mismatch.ratio) if mismatch.error == "beyond bound" else mismatch.error,
         locus=_locus(evidence, name, mismatch.where),
         sentence=f"Expected {name}{list(mismatch.worst)} to agree with {what} but "
         f"{mismatch.sentence}: {off:.3g} ulp off, bound {allowed:.3g} ulp.",

@@ -172,5 +172,6 @@ def describe_error(error: Exception) -> tuple[str, str]:
 
 
 def _is_foreign(filename: str) -> bool:
-    in_harness = filename.startswith(_HARNESS) and "/adapters/" not in filename
+    inside = filename.removeprefix(_HARNESS)
+    in_harness = inside != filename and not inside.startswith(("adapters/", "kernels/"))
     return in_harness or any(library in filename for library in _LIBRARIES)

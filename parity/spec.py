@@ -54,10 +54,16 @@ class Input:
 
 @dataclass(frozen=True)
 class Output:
-    """One tensor the op returns, in order; ``alias`` names the input whose memory it must share."""
+    """One tensor the op returns, in order.
+
+    ``alias`` names the input whose memory it must share.  ``gradient_mutable`` says that the
+    backward may write over this output's incoming gradient: only older in-place APIs promise so
+    little, since a second consumer of that gradient then reads wrong numbers.
+    """
 
     name: str
     alias: str | None = None
+    gradient_mutable: bool = False
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ input checks promise, and no more:
 * rows past the last sequence may hold anything, training masks them;
 * arithmetic happens in the promoted dtype of tensor and table, and the gradient of the shared key
   rounds its sum over heads to the storage dtype before it rotates;
-* no op writes the gradient that autograd hands to it.
+* the backward of an in-place op rotates the gradient that autograd hands to it in place, as the
+  docstring of its kernel says; no other op writes it.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def _rotation(
         candidate=f"{CANDIDATE}:{name}",
         reference=f"{reference}:{name}",
         inputs=(t, *tables, Input("cu_seqlens_q", kind="cu_seqlens"), *ids),
-        outputs=(Output("rotated", alias="t" if mutable else None),),
+        outputs=(Output("rotated", alias="t" if mutable else None, gradient_mutable=mutable),),
         axes={"heads": HEADS, "nope_dim": DIMS, "rope_dim": ROPE_DIMS},
         arguments={nope: "nope_dim", "emb_dim": "rope_dim"},
         **COMMON,

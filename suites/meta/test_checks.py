@@ -272,3 +272,19 @@ def refuses_mixed_dtypes(x: Tensor, r: Tensor) -> Tensor:
 def asserts_one_dtype(x: Tensor, r: Tensor) -> Tensor:
     assert x.dtype == r.dtype
     return honest(x, r)
+
+
+def test_a_contract_may_let_backward_write_its_incoming_gradient() -> None:
+    """Only the output it names, and only inside: everything else about the gradient still holds."""
+    outputs = (Output("y", gradient_mutable=True),)
+    assert _run("writes_its_gradient", _case("float32"), outputs=outputs).findings == ()
+    record = _run("writes_past_its_gradient", _case("float32"), outputs=outputs)
+    assert [(f.check, f.tensor) for f in record.findings] == [("guards", "backward")]
+
+
+def _writes_past_its_gradient(grad: Tensor) -> tuple[Tensor, Tensor]:
+    grad.as_strided((1,), (1,), grad.storage_offset() + grad.numel())[0] = 1.0
+    return _backward(grad)
+
+
+writes_past_its_gradient = _planted(backward=_writes_past_its_gradient)
