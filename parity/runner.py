@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from .behaviour import behaves
 from .case import Case
 from .checks import CHECKS, Evidence, headroom
 from .generate import is_legal
@@ -22,7 +23,11 @@ from .spec import OpSpec, Unsupported
 
 # Checks that call the candidate again.  Each picks one variation by the seed of the case, which
 # shrinking keeps, and returns its name (empty if none applies); they wait for a clean first run.
-EXTRAS: tuple[Callable[[Evidence], tuple[str, list[Finding]]], ...] = (refuses, relates)
+EXTRAS: tuple[Callable[[Evidence], tuple[str, list[Finding]]], ...] = (
+    refuses,
+    relates,
+    behaves,
+)
 
 
 def run_case(spec: OpSpec, case: Case, arm: str = "head") -> Record:

@@ -188,11 +188,12 @@ def _mismatch(
     mapped = original.flatten().clone()
     mapped[places.flatten()] = found.flatten()
     actual = evidence.settled(name, mapped.view(original.shape))
-    return _compare(evidence, name, actual, evidence.settled(name, original))
+    return agreement(evidence, name, actual, evidence.settled(name, original))
 
 
-def _compare(evidence: Evidence, name: str, actual: Tensor, expected: Tensor) -> Mismatch | None:
-    """Bit for bit where the contract promises the reference's bits, elsewhere within two limits.
+def agreement(evidence: Evidence, name: str, actual: Tensor, expected: Tensor) -> Mismatch | None:
+    """How two runs of result ``name`` differ: bit for bit where the contract promises the
+    reference's bits, elsewhere within two limits.
 
     Both sides have one exact result and one M, so each may be off by the same limit and the two
     from each other by twice that.

@@ -31,6 +31,7 @@ class GatedDifference(torch.autograd.Function):
         return y
 
     @staticmethod
+    @torch.autograd.function.once_differentiable
     def backward(ctx, dy):
         (x, gate), grid = ctx.saved_tensors, (triton.cdiv(dy.numel(), ctx.block),)
         dx, dgate = torch.empty_like(x), torch.empty_like(gate)

@@ -1,0 +1,86 @@
+"""A further run of the candidate on fresh inputs of the same case, with the graph at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .checks import Evidence
+from .comparators import Mismatch
+from .inputs import Inputs, build_inputs, incoming_gradient
+from .observe import call_arguments, candidate_function, feed
+from .oracle import Tensors, by_output, data_names
+from .record import Finding
+
+REFUSALS = (RuntimeError, ValueError)  # what autograd and ops raise
+Feed = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One forward: ``leaves`` are where gradients arrive, by input name."""
+
+    inputs: Inputs
+    leaves: Tensors
+    outputs: Tensors
+
+
+def again(evidence: Evidence) -> Inputs:
+    """The inputs of the case afresh, as they were before the candidate ran."""
+    seen = evidence.seen.inputs
+    return build_inputs(seen.spec, seen.case, seen.device, seen.given)
+
+
+def run(
+    inputs: Inputs, feeding: Feed = feed, before_call: Callable[[], object] = lambda: None
+) -> Trial:
+    """Run forward; ``feeding`` makes the tensor handed to the op from a leaf and the data."""
+    leaves = {
+        name: torch.zeros_like(inputs.tensors[name].tensor, requires_grad=True)
+        for name in data_names(inputs)
+    }
+    fed = {name: feeding(leaf, inputs.tensors[name].tensor) for name, leaf in leaves.items()}
+    before_call()
+    return Trial(inputs, leaves, call(inputs, fed))
+
+
+def call(inputs: Inputs, fed: Tensors) -> Tensors:
+    """The outputs of the candidate, its data tensors given as ``fed``."""
+    candidate = candidate_function(inputs.spec.candidate)
+    return by_output(inputs, candidate(**call_arguments(candidate, inputs, fed)))
+
+
+def incoming(inputs: Inputs, outputs: Tensors) -> Tensors:
+    """The incoming gradients of the case, in fresh memory."""
+    return {
+        name: incoming_gradient(inputs, name, output.shape, output.dtype).tensor
+        for name, output in outputs.items()
+    }
+
+
+def gradients(trial: Trial, **options: Any) -> Tensors:
+    """Copies of the gradients that exist, as ``<input>.grad``."""
+    outputs = {name: output for name, output in trial.outputs.items() if output.requires_grad}
+    arriving = incoming(trial.inputs, outputs)
+    found = torch.autograd.grad(
+        list(outputs.values()),
+        list(trial.leaves.values()),
+        list(arriving.values()),
+        allow_unused=True,
+        **options,
+    )
+    return {
+        f"{name}.grad": gradient.detach().clone()
+        for name, gradient in zip(trial.leaves, found, strict=True)
+        if gradient is not None
+    }
+
+
+def finding(rule: str, name: str, error: str, phrase: str, mismatch: Mismatch) -> Finding:
+    """What a rule found on a tensor; ``phrase`` ends "Expected the tensor to"."""
+    where = f"{name}{list(mismatch.worst)}" if mismatch.worst else name
+    sentence = f"Expected {where} to {phrase} but it {mismatch.sentence}."
+    return Finding(f"effect:{rule}", name, error, sentence=sentence)
