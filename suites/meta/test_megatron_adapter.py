@@ -118,7 +118,7 @@ def _release(version: str, folder: Path) -> Path:
     fetch = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:"]
     fetch += ["--python-version", "3.11", "-d", str(folder), f"megatron-core=={version}"]
     fetched = subprocess.run(fetch, capture_output=True, text=True, check=False)
-    wheels = list(folder.glob("*.whl"))
+    wheels = list(folder.glob(f"megatron_core-{version}-*.whl"))
     if not wheels:
         pytest.skip(
             f"NOT_RUN: pip could not fetch megatron-core {version}: {fetched.stderr[-200:]}"
