@@ -10,13 +10,14 @@ from typing import Any
 import mpmath
 import pytest
 import torch
+from torch import Tensor
+
 from parity.reference.concat import fused_mla_rope_concat
 from parity.reference.inplace import fused_mla_rope_inplace
 from parity.reference.kv_split import fused_mla_rope_kv_split
 from parity.reference.legacy import fused_apply_mla_rope_for_kv, fused_apply_mla_rope_for_q
 from parity.reference.out_of_place import fused_mla_rope_out_of_place
 from parity.reference.positions import pack_rows
-from torch import Tensor
 
 F64 = {"compute_dtype": torch.float64}
 FLAGS = [(inverse, pairs) for inverse in (False, True) for pairs in (False, True)]
