@@ -35,7 +35,15 @@ FLOAT8 = {
 FLOAT8_MAX = dict(zip(FLOAT8.values(), (57344.0, 448.0, 57344.0, 240.0), strict=True))
 NARROW = {"bf16": BFLOAT16, **FLOAT8}
 HOOKS = {
-    "": ("_get_np_dtype", "_implicit_cvt", "_interpreter", "_ir", "TensorHandle"),
+    "": (
+        "_get_np_dtype",
+        "_implicit_cvt",
+        "_interpreter",
+        "_ir",
+        "_patch_lang",
+        "interpreter_builder",
+        "TensorHandle",
+    ),
     "InterpreterBuilder": (
         "cast_impl",
         "create_fp_to_fp",
@@ -45,8 +53,9 @@ HOOKS = {
         "create_maxnumf",
         "create_minnumf",
     ),
-    "ReduceOps": ("sum",),
-    "GridExecutor": ("__call__",),
+    "ReduceOps": ("sum", "apply_impl"),
+    "ScanOps": ("apply_impl",),
+    "GridExecutor": ("__call__", "_init_args_hst", "_restore_args_dev"),
 }
 
 
@@ -113,9 +122,14 @@ def _refuse_missing_hooks(interpreter: ModuleType) -> None:
 
 def _repair_types(interpreter: ModuleType) -> None:
     stock: Callable[[Any], np.dtype[Any]] = interpreter._get_np_dtype
+    # Remembered by name: the stock function builds its table anew in every call.
+    known: dict[str, np.dtype[Any]] = dict(NARROW)
 
     def numpy_type(triton_type: Any) -> np.dtype[Any]:
-        return NARROW.get(triton_type.scalar.name) or stock(triton_type)
+        name = triton_type.scalar.name
+        if name not in known:
+            known[name] = stock(triton_type)
+        return known[name]
 
     vars(interpreter)["_get_np_dtype"] = numpy_type
 

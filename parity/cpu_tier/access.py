@@ -5,14 +5,12 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import triton
 
 from .arguments import Argument
-from .memory import Array
+from .memory import Array, Operation
 
-Operation = Literal["load", "store", "atomic"]
 EVERY = -2  # instead of a program: the lanes of all programs of a batch
 ATOMIC = -3  # instead of a program: atomics of different programs do not conflict
 _NOT_THE_KERNEL = (str(Path(triton.__file__).parent), str(Path(__file__).parent))

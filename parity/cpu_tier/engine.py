@@ -7,6 +7,7 @@ by one through the stock builder, and `counts` says how often and why.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 from collections import Counter
@@ -56,10 +57,8 @@ class Engine:
         """The memory knows the launch and its tensors within this context."""
         tensors = {name: value for name, value in given.items() if isinstance(value, torch.Tensor)}
         self.memory.launch(kernel, tensors, tuple(grid))
-        try:
-            yield
-        finally:
-            self.memory.finish()
+        yield
+        self.memory.finish()
 
     def run(self, kernel: Kernel, arguments: dict[str, Any], grid: Sequence[int]) -> None:
         """Run every program of the grid: x is the slowest index, as the stock executor runs it."""
@@ -160,14 +159,15 @@ def _launch(executor: Any, *args: Any, **kwargs: Any) -> None:
     """One launch, in place of the stock `GridExecutor.__call__`: quiet, and through `ENGINE`."""
     if kwargs.pop("warmup", False):
         return
-    known = inspect.getfullargspec(executor.fn).args
-    kwargs = {name: value for name, value in kwargs.items() if name in known}
+    kwargs = {name: value for name, value in kwargs.items() if name in executor.arg_names}
     # Tensors on the CPU are used where they are; the stock executor makes aliases of them.
     copied = torch.cuda.is_available()
     host = executor._init_args_hst(args, kwargs) if copied else (args, kwargs)
     for hook in getattr(executor, "pre_run_hooks", []):
         hook(*host[0], **host[1])
-    given = inspect.getcallargs(executor.fn, *host[0], **host[1])
+    bound = _signature(executor.fn).bind(*host[0], **host[1])
+    bound.apply_defaults()
+    given = bound.arguments
     arguments = {name: _argument(executor, name, value) for name, value in given.items()}
     grid = executor.grid(arguments) if callable(executor.grid) else executor.grid
     try:
@@ -177,6 +177,9 @@ def _launch(executor: Any, *args: Any, **kwargs: Any) -> None:
         raise InterpreterError(repr(error)) from error
     if copied:
         executor._restore_args_dev(args, host[0], kwargs, host[1])
+
+
+_signature = functools.cache(inspect.signature)
 
 
 def _argument(executor: Any, name: str, value: Any) -> Any:

@@ -28,6 +28,7 @@ def interpret_language() -> None:
     tl.tensor.__index__ = lambda self: index(self.handle.data)
     tl.tensor.T = property(lambda self: tl.trans(self))
     _build_each_block_type_once()
+    _build_each_shape_once()
     _options(check=False)
 
 
@@ -70,7 +71,7 @@ def _build_each_block_type_once() -> None:
             return object.__new__(kind)
         element, shape = arguments
         place = (getattr(element, "address_space", 0), getattr(element, "const", False))
-        key = (element.name, *place, *(getattr(size, "value", size) for size in shape))
+        key = (element.name, *place, *[getattr(size, "value", size) for size in shape])
         if key not in known:
             known[key] = object.__new__(kind)
         return known[key]
@@ -80,3 +81,18 @@ def _build_each_block_type_once() -> None:
             build(self, element_ty, shape)
 
     block.__new__, block.__init__ = new, initialise
+
+
+def _build_each_shape_once() -> None:
+    build = tl.tensor.__init__
+
+    def initialise(self: Any, handle: Any, type: Any) -> None:
+        known = vars(type).get("_shape_of_tensors")
+        if known is None:
+            build(self, handle, type)
+            type._shape_of_tensors = self.shape, self.numel
+            return
+        self.handle, self.type, self.dtype = handle, type, type.scalar
+        self.shape, self.numel = known
+
+    tl.tensor.__init__ = initialise

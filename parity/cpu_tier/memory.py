@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +12,14 @@ from triton.runtime.interpreter import _interpreter
 
 Array = npt.NDArray[Any]
 Tensors = Mapping[str, torch.Tensor]
+Operation = Literal["load", "store", "atomic"]
 
 
 class Memory:
     """Real host memory, with a log that can undo every store since `begin`.
+
+    Lanes that would leave the storage of their tensor are masked off, since on a CPU they would
+    destroy the process, at once or later; the launch runs to its end and then raises.
 
     Arrays of addresses, masks and values have one shape: `[P, ...]`, or `[1, ...]` where all
     programs do the same. `argument` names the tensor argument that a pointer was made from.
@@ -24,10 +28,17 @@ class Memory:
     traces = False
 
     def __init__(self) -> None:
+        self._strays: set[str] = set()
         self._log: list[tuple[Array, Array, Array]] = []
+        self._kernel = ""
+        self._storages: dict[str | None, tuple[int, int]] = {}
 
     def launch(self, kernel: str, tensors: Tensors, grid: tuple[int, ...]) -> None:
         """A launch begins; `tensors` are its tensor arguments by parameter name."""
+        self._kernel = kernel
+        self._strays.clear()
+        storages = ((name, tensor.untyped_storage()) for name, tensor in tensors.items())
+        self._storages = {name: (one.data_ptr(), one.nbytes()) for name, one in storages}
 
     def begin(self, programs: Array) -> None:
         """The programs `[P, 3]` begin; what was stored before stays."""
@@ -44,7 +55,17 @@ class Memory:
         self._log.clear()
 
     def finish(self) -> None:
-        """The launch is over."""
+        """The launch came to its end.
+
+        Raises:
+            IndexError: lanes tried to leave the storage of their tensor.
+        """
+        if self._strays:
+            raise IndexError(
+                f"Expected {self._kernel} to stay inside the storage of its tensors, but lanes of "
+                f"it {' and '.join(sorted(self._strays))} outside: parity.cpu_tier.trace() names "
+                "line and element."
+            )
 
     def alone(self) -> None:
         """One program is about to run outside of this memory, through the stock operations."""
@@ -58,11 +79,13 @@ class Memory:
         argument: str | None,
     ) -> Array:
         """Values at `addresses` where `mask`, else `other`."""
+        mask = self._admit("load", addresses, mask, dtype.itemsize, argument)
         loaded: Array = _interpreter.load(addresses, mask, other, dtype)
         return loaded
 
     def store(self, addresses: Array, mask: Array, values: Array, argument: str | None) -> None:
         """Write `values` where `mask`; of two programs at one address the later one wins."""
+        mask = self._admit("store", addresses, mask, values.dtype.itemsize, argument)
         self._remember(addresses, mask, values.dtype)
         _interpreter.store(addresses, values, mask)
 
@@ -70,11 +93,25 @@ class Memory:
         self, addresses: Array, mask: Array, dtype: np.dtype[Any], argument: str | None
     ) -> Array:
         """An atomic operation is about to change what is there; the mask of lanes that may."""
+        mask = self._admit("atomic", addresses, mask, dtype.itemsize, argument)
         self._remember(addresses, mask, dtype)
         return mask
 
     def barrier(self) -> None:
         """Every lane of a program waits: nothing to do where lanes run in step."""
+
+    def _admit(
+        self, operation: Operation, addresses: Array, mask: Array, size: int, argument: str | None
+    ) -> Array:
+        """The mask without the lanes that leave the storage of the argument, where it is known."""
+        if argument not in self._storages:
+            return mask
+        start, count = self._storages[argument]
+        offset = addresses.view(np.int64) - start
+        inside = mask & (offset >= 0) & (offset <= count - size)
+        if not np.array_equal(inside, mask):
+            self._strays.add(f"{operation} {argument}")
+        return np.asarray(inside)
 
     def _remember(self, addresses: Array, mask: Array, dtype: np.dtype[Any]) -> None:
         old = _interpreter.load(addresses, mask, np.zeros(addresses.shape, dtype), dtype)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from .access import ATOMIC, EVERY, Access, Barrier, Operation, Stray, source_line
+from .access import ATOMIC, EVERY, Access, Barrier, Stray, source_line
 from .analysis import never_written, strays, unwritten
 from .arguments import Argument
 from .conflicts import conflicts
@@ -17,7 +16,7 @@ from .engine import ENGINE
 from .findings import MemoryFinding, Traffic
 from .fresh import FreshMemory
 from .launch import Launch
-from .memory import Array, Memory, Tensors
+from .memory import Array, Memory, Operation, Tensors
 from .traffic import traffic
 
 
@@ -66,6 +65,7 @@ class TracedMemory(Memory):
         self._tried: list[Access | Barrier | Stray] = []
 
     def launch(self, kernel: str, tensors: Tensors, grid: tuple[int, ...]) -> None:
+        super().launch(kernel, tensors, grid)
         arguments = {name: Argument(name, tensor) for name, tensor in tensors.items()}
         self._launch = Launch(kernel, arguments, (*grid, 1, 1)[:3])
 
@@ -90,31 +90,10 @@ class TracedMemory(Memory):
     def alone(self) -> None:
         self._result.unwatched += 1
 
-    def load(
-        self,
-        addresses: Array,
-        mask: Array,
-        other: Array,
-        dtype: np.dtype[Any],
-        argument: str | None,
-    ) -> Array:
-        inside = self._watch("load", addresses, mask, dtype.itemsize, argument)
-        return super().load(addresses, inside, other, dtype, argument)
-
-    def store(self, addresses: Array, mask: Array, values: Array, argument: str | None) -> None:
-        inside = self._watch("store", addresses, mask, values.dtype.itemsize, argument)
-        super().store(addresses, inside, values, argument)
-
-    def atomic(
-        self, addresses: Array, mask: Array, dtype: np.dtype[Any], argument: str | None
-    ) -> Array:
-        inside = self._watch("atomic", addresses, mask, dtype.itemsize, argument)
-        return super().atomic(addresses, inside, dtype, argument)
-
     def barrier(self) -> None:
         self._tried.append(Barrier())
 
-    def _watch(
+    def _admit(
         self, operation: Operation, addresses: Array, mask: Array, size: int, argument: str | None
     ) -> Array:
         """Record an operation; the mask without the lanes that leave the storage."""

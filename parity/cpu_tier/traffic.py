@@ -7,7 +7,6 @@ import numpy as np
 from .access import EVERY, Access
 from .findings import Traffic
 from .launch import Launch
-from .memory import Array
 
 
 def traffic(launch: Launch) -> list[Traffic]:
@@ -26,11 +25,15 @@ def traffic(launch: Launch) -> list[Traffic]:
 
 def _moved(accesses: list[Access]) -> tuple[int, int, int]:
     """Operations summed over programs, bytes, and bytes with each address counted once."""
-    operations = sum(access.programs for access in accesses)
+    if not accesses:
+        return 0, 0, 0
+    start, count = accesses[0].argument.storage
+    seen = np.zeros(count, bool)
+    for access in accesses:
+        seen[access.address.astype(np.int64) - start] = True
+    distinct = int(seen.sum()) * accesses[0].size
     total = sum(access.size * _lanes(access) for access in accesses)
-    seen: list[Array] = [access.address for access in accesses]
-    distinct = np.unique(np.concatenate(seen)).size * accesses[0].size if accesses else 0
-    return operations, total, distinct
+    return sum(access.programs for access in accesses), total, distinct
 
 
 def _lanes(access: Access) -> int:

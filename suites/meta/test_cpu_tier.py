@@ -13,6 +13,7 @@ TIER = prepare()
 
 import triton  # noqa: E402  the tier is chosen before triton is imported
 import triton.language as tl  # noqa: E402
+
 from parity.kernels.inplace import fused_mla_rope_inplace  # noqa: E402
 
 pytestmark = pytest.mark.skipif(
@@ -223,6 +224,15 @@ def test_many_programs_run_in_several_batches(monkeypatch: pytest.MonkeyPatch) -
     overflow_kernel[(10,)](out, 3)
     assert ENGINE.counts.batches - before == 3
     assert out.tolist() == [3 * program for program in range(10)]
+
+
+def test_lanes_outside_of_the_storage_do_not_happen_and_the_launch_says_so() -> None:
+    """A store past the end would destroy the process, at once or much later."""
+    around = torch.zeros(12, dtype=torch.int32)
+    with pytest.raises(Exception, match=r"last_wins_kernel to stay inside .* store OUT outside"):
+        last_wins_kernel[(2,)](torch.zeros(4, dtype=torch.int32), N=4)
+    last_wins_kernel[(2,)](around[4:9], N=4)  # the storage has these elements
+    assert around.tolist() == [0] * 4 + [1] * 5 + [0] * 3
 
 
 def test_overflow_of_int32_is_reported_in_the_checking_mode_only() -> None:

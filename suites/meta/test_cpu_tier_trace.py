@@ -14,7 +14,8 @@ TIER = prepare()
 
 import triton  # noqa: E402  the tier is chosen before triton is imported
 import triton.language as tl  # noqa: E402
-from parity.kernels import concat, inplace, out_of_place  # noqa: E402
+
+from parity.kernels import concat, inplace, kv_split, out_of_place, tiles  # noqa: E402
 
 pytestmark = pytest.mark.skipif(
     TIER == "gpu", reason="NOT_RUN: triton compiles for the GPU here, the interpreter is not used"
@@ -232,6 +233,13 @@ def pack(tile: int, packed: bool, dtype: torch.dtype) -> None:
     result.backward(torch.randn(result.shape).to(dtype))
 
 
+def split_key_and_value(tile: int, packed: bool, dtype: torch.dtype) -> None:
+    leaf, cos, sin, ends = inputs(packed, dtype)
+    shared = leaf.detach()[..., :1, :8].clone().requires_grad_()
+    parts = kv_split.fused_mla_rope_kv_split(leaf, shared, cos, sin, 8, 7, 5, ends, tile=tile)
+    torch.autograd.backward(parts, [torch.randn(part.shape).to(dtype) for part in parts])
+
+
 def inputs(packed: bool, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
     """t `[13, 3, 12]` or `[13, 1, 3, 12]`, tables `[13, 8]`, cu_seqlens `[4]` or None."""
     shape = (13, 3, 12) if packed else (13, 1, 3, 12)
@@ -241,9 +249,9 @@ def inputs(packed: bool, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("op", [rotate_in_place, rotate_out_of_place, pack])
+@pytest.mark.parametrize("op", [rotate_in_place, rotate_out_of_place, pack, split_key_and_value])
 def test_our_kernels_are_clean_for_every_tile(op: Callable[..., None], packed: bool) -> None:
-    for tile in inplace.TILES:
+    for tile in tiles.TILES:
         with trace() as traced:
             op(tile, packed, torch.bfloat16)
         assert [finding.sentence for finding in traced.findings] == []

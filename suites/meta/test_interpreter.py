@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from parity.interpreter import fma, prepare
+from parity.interpreter import fma, prepare, repair
 
 TIER = prepare()
 
@@ -271,3 +272,11 @@ def test_prepare_refuses_a_triton_that_was_imported_for_a_gpu(tmp_path) -> None:
     )
     assert ran.returncode == 1
     assert "Expected TRITON_INTERPRET=1 before the first import of triton" in ran.stderr
+
+
+def test_a_triton_without_the_hooks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    interpreter = importlib.import_module("triton.runtime.interpreter")
+    monkeypatch.setattr(interpreter, "_repaired_by_parity", False)
+    monkeypatch.delattr(interpreter.InterpreterBuilder, "create_fma")
+    with pytest.raises(RuntimeError, match="Triton interpreter with InterpreterBuilder hooks"):
+        repair()
