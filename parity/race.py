@@ -17,6 +17,7 @@ from .verdict import Verdict, exit_code
 if TYPE_CHECKING:
     import torch
 
+    from .inputs import Inputs
     from .race_hunt import Outcome, Size
     from .spec import OpSpec
 
@@ -138,14 +139,15 @@ def _contracts(
 
 def rows_of(specs: Sequence[OpSpec], plan: Plan, device: torch.device) -> Iterator[Row]:
     """One row for each setting, in the order in which they run."""
-    from .race_hunt import PASSES
+    from .race_hunt import PASSES, case_of, inputs_of
 
     for spec in specs:
-        ropes = plan.ropes if "rope_dim" in spec.axes else plan.ropes[:1]
-        for passing, rope, tile, warps in product(PASSES, ropes, tiles_of(spec, plan), plan.warps):
-            yield _row(
-                spec, plan, Row(spec.name, passing, rope, tile, warps, Verdict.NOT_RUN), device
-            )
+        tiles = tiles_of(spec, plan)
+        for rope in plan.ropes if "rope_dim" in spec.axes else plan.ropes[:1]:
+            inputs = inputs_of(spec, case_of(spec, rope, plan.size, tiles[0]), device)
+            for passing, tile, warps in product(PASSES, tiles, plan.warps):
+                row = Row(spec.name, passing, rope, tile, warps, Verdict.NOT_RUN)
+                yield _row(replace(inputs, case=replace(inputs.case, tile=tile)), plan, row)
 
 
 def tiles_of(spec: OpSpec, plan: Plan) -> list[dict[str, int | None]]:
@@ -157,14 +159,13 @@ def tiles_of(spec: OpSpec, plan: Plan) -> list[dict[str, int | None]]:
     return [dict(zip(spec.tiles, tile, strict=True)) for tile in product(*chosen)]
 
 
-def _row(spec: OpSpec, plan: Plan, row: Row, device: torch.device) -> Row:
+def _row(inputs: Inputs, plan: Plan, row: Row) -> Row:
     from .observe import describe_error
-    from .race_hunt import case_of, hunt
+    from .race_hunt import hunt
     from .spec import Unsupported
 
-    case = case_of(spec, row.rope, plan.size, row.tile)
     try:
-        outcome = hunt(spec, case, row.passing, row.warps, plan.repeats, device)
+        outcome = hunt(inputs, row.passing, row.warps, plan.repeats)
     except Unsupported as limitation:
         return replace(row, verdict=Verdict.UNSUPPORTED, reason=str(limitation))
     except Exception as error:  # noqa: BLE001  # one setting that cannot run costs one row

@@ -75,19 +75,17 @@ def case_of(spec: OpSpec, rope: int, size: Size, tile: Mapping[str, int | None])
     )
 
 
-def hunt(
-    spec: OpSpec, case: Case, passing: str, warps: int, repeats: int, device: torch.device
-) -> Outcome:
-    """Run one pass ``repeats`` times in ``warps`` warps, each time on fresh copies.
+def hunt(inputs: Inputs, passing: str, warps: int, repeats: int) -> Outcome:
+    """Run one pass ``repeats`` times in ``warps`` warps, each time on fresh copies of ``inputs``.
 
     Raises:
         ValueError: no Triton kernel was launched with that many warps, so nothing was learnt.
         Unsupported: the candidate lacks the function, a parameter or the tile.
     """
-    with forced_warps(1, device):
-        call = _call(inputs_of(spec, case, device), passing)
+    with forced_warps(1, inputs.device):
+        call = _call(inputs, passing)
         expected = _kept(call())
-    with forced_warps(warps, device) as used:
+    with forced_warps(warps, inputs.device) as used:
         first = _kept(call())
         wrong = unsteady = elements = 0
         largest = 0.0
@@ -100,8 +98,8 @@ def hunt(
             unsteady += _difference(found, first)[0] > 0
     if set(used) != {warps}:
         raise ValueError(
-            f"Expected the {passing} of {spec.name} to launch Triton kernels in {warps} warps but "
-            f"got launches in {sorted(set(used)) or 'no'} warps; only Triton kernels can be hunted."
+            f"Expected the {passing} of {inputs.spec.name} to launch Triton kernels in {warps} "
+            f"warps but got launches in {sorted(set(used)) or 'no'} warps; only Triton kernels can be hunted."
         )
     return Outcome(repeats, wrong, unsteady, elements, largest)
 
