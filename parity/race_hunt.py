@@ -99,7 +99,8 @@ def hunt(inputs: Inputs, passing: str, warps: int, repeats: int) -> Outcome:
     if set(used) != {warps}:
         raise ValueError(
             f"Expected the {passing} of {inputs.spec.name} to launch Triton kernels in {warps} "
-            f"warps but got launches in {sorted(set(used)) or 'no'} warps; only Triton kernels can be hunted."
+            f"warps but got launches in {sorted(set(used)) or 'no'} warps; only Triton kernels can "
+            "be hunted."
         )
     return Outcome(repeats, wrong, unsteady, elements, largest)
 

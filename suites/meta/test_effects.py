@@ -27,6 +27,7 @@ SPEC = OpSpec(
     axes={"heads": (3, 5), "dim": (4, 7)},
     terms=2,
 )
+WRITES_GRADIENTS = replace(SPEC, outputs=(Output("y", gradient_mutable=True),))
 IN_PLACE = replace(
     SPEC,
     inputs=(Input("x", "rows heads dim", mutable=True), Input("r", "rows heads dim")),
@@ -136,6 +137,12 @@ def _needs_both(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
     return left if ctx.needs_input_grad[1] else -left, right
 
 
+def _writes_its_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+    right = -0.375 * grad
+    return grad.data.mul_(0.75), right
+
+
+writes_its_gradient = _planted(_writes_its_gradient)
 reuses_memory = _planted(_reuses_memory)
 uses_up = _planted(_uses_up)
 refuses_a_second = _planted(_refuses_a_second)
@@ -175,6 +182,13 @@ PLANTED = [
     (SPEC, "refuses_leaves", "leaves_and_views", "leaf", "refused"),
     (SPEC, "refuses_views", "leaves_and_views", "chunk", "refused"),
     (SPEC, "reuses_memory", "second_consumer", "gradient beside y", "overwritten"),
+    (
+        WRITES_GRADIENTS,
+        "writes_its_gradient",
+        "second_consumer",
+        "gradient beside y",
+        "overwritten",
+    ),
     (SPEC, "uses_up", "retained_graph", "x.grad", "second backward differs"),
     (SPEC, "drops_the_graph", "double_backward", "r.grad", "graph dropped"),
     (SPEC, "halves_the_graph", "double_backward", "y", "double backward wrong"),
