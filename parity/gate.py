@@ -17,7 +17,7 @@ from .isolation import Job, Worker, run_all
 from .provenance import Misplaced
 from .record import Record
 from .runs import Run
-from .shrink import Budget, shrink, summary, weight
+from .shrink import Budget, shrink, siblings, summary, weight
 from .spec import OpSpec
 from .verdict import (
     EXIT_CODES,
@@ -27,6 +27,7 @@ from .verdict import (
     classify,
     exit_code,
     families,
+    hidden,
     judge,
 )
 
@@ -42,6 +43,7 @@ class Comparison:
     team: list[Worker]
     jobs: list[Job]
     records: dict[str, dict[str, Record]] = field(default_factory=lambda: {"base": {}, "head": {}})
+    probes: list[tuple[Record, Record]] = field(default_factory=list)
 
     def perform(self, progress: Progress) -> None:
         """Run every planned case in both arms; records are kept as they arrive."""
@@ -68,7 +70,24 @@ class Comparison:
     def judgements(self) -> list[Judgement]:
         """The verdicts on every planned case."""
         ops = {case.id: case.op for _, case in self.jobs}
-        return judge(ops, self.records["base"], self.records["head"])
+        return judge(ops, self.records["base"], self.records["head"], self.probes)
+
+    def ask_siblings(self) -> None:
+        """Look whether an arm that got stuck in a case shows the other's failure in a sibling.
+
+        Once for each op and family: without it, a change that lets cases run further would be
+        blamed for whatever they meet there.
+        """
+        jobs = {case.id: (spec, case) for spec, case in self.jobs}
+        asked = set()
+        for item in self.judgements():
+            base, head = (self.records[arm].get(item.case_id) for arm in ("base", "head"))
+            if base is None or head is None or not hidden(item, base, head):
+                continue
+            if (item.op, item.family) not in asked:
+                asked.add((item.op, item.family))
+                spec, case = jobs[item.case_id]
+                self.probes += [self.pair(spec, sibling) for sibling in siblings(spec, case)]
 
 
 def prepare(run: Run, team: list[Worker], ops: str | None, count: int, seed: int) -> Comparison:
@@ -114,6 +133,8 @@ def _environment(arms: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 def conclude(comparison: Comparison, *, interrupted: bool = False) -> dict[str, Any]:
     """Judge what has run, shrink the regressions, write ``result.json`` and return its content."""
+    if not interrupted:
+        comparison.ask_siblings()
     judgements = comparison.judgements()
     code = Exit.INTERRUPTED if interrupted else exit_code(item.verdict for item in judgements)
     shrinker = Shrinker(comparison, judgements, 0.0 if interrupted else SHRINK_SECONDS)
@@ -219,7 +240,10 @@ class Shrinker:
     ) -> None:
         self.comparison = comparison
         self.deadline = time.monotonic() + seconds
-        self.seen = [families(comparison.records[arm].values()) for arm in ("base", "head")]
+        self.seen = [
+            families([*comparison.records[arm].values(), *(pair[i] for pair in comparison.probes)])
+            for i, arm in enumerate(("base", "head"))
+        ]
         self.jobs = {case.id: (spec, case) for spec, case in comparison.jobs}
         self.judged: dict[str, list[Judgement]] = {}
         for item in judgements:

@@ -87,6 +87,22 @@ def shrink(
     return case
 
 
+def siblings(spec: OpSpec, case: Case) -> Iterator[Case]:
+    """The same sizes and seed with plain memory layouts and values, then with plain choices too.
+
+    The seed keeps which relation or effect is looked at, so that an arm which refuses this case
+    can show there what it hides here.
+    """
+    simplest = {name: values[0] for name, values in finite_axes(spec, case.layout).items()}
+    for prefix in ("variant:", ""):
+        sibling = case
+        for name in choices(case):
+            if name.startswith(prefix) and name in simplest:
+                sibling = _with_choice(sibling, name, simplest[name])
+        if sibling.id != case.id and not is_legal(spec, sibling):
+            yield sibling
+
+
 def _simpler(spec: OpSpec, case: Case) -> Iterator[Case]:
     """Cases one step simpler, the boldest steps first."""
     yield from _less_packing(case)

@@ -101,10 +101,18 @@ def exit_code(verdicts: Iterable[Verdict]) -> Exit:
 
 
 def judge(
-    ops: Mapping[str, str], base: Mapping[str, Record], head: Mapping[str, Record]
+    ops: Mapping[str, str],
+    base: Mapping[str, Record],
+    head: Mapping[str, Record],
+    probes: Iterable[tuple[Record, Record]] = (),
 ) -> list[Judgement]:
-    """The verdicts on every planned case; ``ops`` maps case id to op, the arms id to record."""
-    seen_base, seen_head = families(base.values()), families(head.values())
+    """The verdicts on every planned case; ``ops`` maps case id to op, the arms id to record.
+
+    ``probes`` are (base, head) records of other cases, which are evidence but get no verdict.
+    """
+    asked = list(probes)
+    seen_base = families([*base.values(), *(pair[0] for pair in asked)])
+    seen_head = families([*head.values(), *(pair[1] for pair in asked)])
     return [
         judgement
         for case_id, op in ops.items()
@@ -246,11 +254,24 @@ def _one_sided(
     return _found(blank, verdict, finding, finding.sentence)
 
 
+def hidden(judgement: Judgement, base: Record, head: Record) -> bool:
+    """Whether a failure of one arm rests on a check that the other arm never came to."""
+    sides = {Verdict.REGRESSION: (head, base), Verdict.FIXED: (base, head)}
+    if judgement.verdict not in sides:
+        return False
+    shown, other = sides[judgement.verdict]
+    finding = _by_signature(shown).get(judgement.signature)
+    return finding is not None and _hides(other, finding)
+
+
 def _hides(record: Record, finding: Finding) -> bool:
     """Whether this arm raised (or was lost) before it could show ``finding``.
 
-    An arm that raised in backward has shown its outputs, which then have digests.
+    An arm that raised in backward has shown its outputs, which then have digests.  A check that
+    calls the candidate again (its name has a colon) runs in few cases, and only in clean ones.
     """
+    if ":" in finding.check:
+        return finding.check not in record.checks
     raised = {item.tensor for item in findings_of(record) if item.check == "runs"}
     shown = {"forward", *record.digests} if raised == {"backward"} else set()
     return bool(raised) and finding.tensor not in shown

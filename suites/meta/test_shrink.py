@@ -9,7 +9,7 @@ import pytest
 from parity.case import Case
 from parity.catalog import resolve
 from parity.generate import draw, is_legal, plan
-from parity.shrink import Budget, shrink, summary, weight
+from parity.shrink import Budget, shrink, siblings, summary, weight
 from parity.spec import Input, OpSpec, Output
 
 ROPE = resolve("parity")["fused_mla_rope_inplace"]
@@ -127,3 +127,15 @@ def test_a_summary_names_sizes_and_unusual_choices() -> None:
     text = "thd float16 heads=2 lengths=[4, 8] gaps=[0, 4] tail=1 cp=1 of 2 inverse=True t=sliced"
     assert summary(case) == text
     assert summary(Case("double", "plain", "float32", {"dim": 1})) == "plain float32 dim=1"
+
+
+def test_siblings_keep_sizes_and_seed_and_make_the_rest_plain() -> None:
+    case = next(c for c in plan(ROPE, 40, 3) if len(set(c.variants.values())) > 2)
+    plain = list(siblings(ROPE, case))
+    assert 1 <= len(plain) <= 2
+    for sibling in plain:
+        assert (sibling.axes["heads"], sibling.seed) == (case.axes["heads"], case.seed)
+        assert not is_legal(ROPE, sibling)
+        assert sibling.id != case.id
+        assert {v for n, v in sibling.variants.items() if n.endswith(".grad")} == {"contiguous"}
+    assert list(siblings(ROPE, plain[-1])) == []

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parity.record import STATUSES, Finding, Record
-from parity.verdict import EXIT_CODES, Exit, Judgement, Verdict, exit_code, families, judge
+from parity.verdict import EXIT_CODES, Exit, Judgement, Verdict, exit_code, families, hidden, judge
 
 WRONG = Finding("values", "output", "mismatch", band="1e0", locus="last row", sentence="Wrong.")
 MOVED = Finding("values", "output", "mismatch", band="1e3", locus="row 0", sentence="Wrong.")
@@ -146,6 +146,34 @@ def test_a_failure_base_could_not_reach_is_excused_by_another_case() -> None:
 def test_a_failure_base_could_not_reach_and_shows_nowhere_is_a_regression() -> None:
     found = verdicts([record("c", RAISED)], [record("c", GRADIENT)])
     assert Counter(item.verdict for item in found) == {Verdict.FIXED: 1, Verdict.REGRESSION: 1}
+
+
+EXTRA = Finding("relation:tiles", "output", "differs", sentence="Tiles differ.")
+
+
+def test_a_check_that_waits_for_a_clean_run_is_hidden_by_any_failure() -> None:
+    """Base fails otherwise, so it never came to the relation: a probe of a sibling decides."""
+    base, head = record("c", WRONG), record("c", EXTRA)
+    sibling = (record("s", EXTRA), record("s", EXTRA))
+    clean = (record("s"), record("s", EXTRA))
+    ops, pair = {"c": "op"}, ({"c": base}, {"c": head})
+    for probes, expected in (
+        ([sibling], {Verdict.FIXED, Verdict.PRE_EXISTING}),
+        ([clean], {Verdict.FIXED, Verdict.REGRESSION}),
+        ([], {Verdict.FIXED, Verdict.REGRESSION}),
+    ):
+        found = judge(ops, *pair, probes)
+        assert {item.verdict for item in found} == expected
+    (blamed,) = [item for item in judge(ops, *pair) if item.verdict == Verdict.REGRESSION]
+    assert hidden(blamed, base, head)
+    assert not hidden(blamed, replace(base, checks=("values", "relation:tiles")), head)
+
+
+def test_probes_excuse_both_arms_alike() -> None:
+    base, head = record("c", EXTRA), record("c", WRONG)
+    sibling = (record("s", EXTRA), record("s", EXTRA))
+    found = judge({"c": "op"}, {"c": base}, {"c": head}, [sibling])
+    assert {item.verdict for item in found} == {Verdict.PRE_EXISTING, Verdict.REGRESSION}
 
 
 def test_a_failure_of_an_output_base_got_right_is_not_excused() -> None:
