@@ -165,6 +165,7 @@ def _launch(
         )  # fmt: skip
 
 
+@torch.compiler.disable  # Inductor would compile the kernels with contraction on
 def fused_mla_rope_concat(
     nope: Tensor,
     rope: Tensor,

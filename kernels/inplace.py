@@ -31,6 +31,7 @@ class _RotateInPlace(torch.autograd.Function):
         return gradient(ctx, grad), None, None, None, None
 
 
+@torch.compiler.disable  # Inductor would compile the kernels with contraction on
 def fused_mla_rope_inplace(
     t: Tensor,
     cos: Tensor,

@@ -82,41 +82,47 @@ def kv_split_backward_kernel(
     """
     program = tl.program_id(0)
     if program < sums:
-        token = program * ROWS + tl.arange(0, ROWS)
-        live = token < rows // heads
-        row = table_row(
-            token, live, cu_seqlens, cu_seqlens_padded, position_ids,
-            batch, sequences, steps, cp_rank, cp_size, WHOLE_PACK,
-        )  # fmt: skip
-        cos_left, cos_right = load_table(cos, cos_stride, length, row, live, R, HALF)
-        sin_left, sin_right = load_table(sin, sin_stride, length, row, live, R, HALF)
-        only = tl.zeros_like(token)
-        key = grad_key + row_offset(token, only, batch, key_stride_s, key_stride_b, key_stride_h)
-        # Ascending heads, beginning with the first: the order is part of the contract.
-        left, right = load_pairs(key, k_dim, key_stride_d, live, R, HALF, not INTERLEAVED)
-        for _ in tl.range(1, heads, num_stages=4):  # loads run four heads ahead of the sum
-            key += key_stride_h
-            more = load_pairs(key, k_dim, key_stride_d, live, R, HALF, not INTERLEAVED)
-            left += more[0]
-            right += more[1]
-        first, second = rotate(left, right, cos_left, cos_right, sin_left, sin_right, False, True)
-        store_pairs(grad_shared + token.to(tl.int64) * R, 0, first, second, live, R, HALF, False)
-    else:
+        if grad_shared is not None:  # what is not asked for must not even be compiled
+            token = program * ROWS + tl.arange(0, ROWS)
+            live = token < rows // heads
+            row = table_row(
+                token, live, cu_seqlens, cu_seqlens_padded, position_ids,
+                batch, sequences, steps, cp_rank, cp_size, WHOLE_PACK,
+            )  # fmt: skip
+            cos_left, cos_right = load_table(cos, cos_stride, length, row, live, R, HALF)
+            sin_left, sin_right = load_table(sin, sin_stride, length, row, live, R, HALF)
+            only = tl.zeros_like(token)
+            key = grad_key + row_offset(
+                token, only, batch, key_stride_s, key_stride_b, key_stride_h
+            )
+            # Ascending heads, beginning with the first: the order is part of the contract.
+            left, right = load_pairs(key, k_dim, key_stride_d, live, R, HALF, not INTERLEAVED)
+            for _ in tl.range(1, heads, num_stages=4):  # loads run ahead of the sum
+                key += key_stride_h
+                more = load_pairs(key, k_dim, key_stride_d, live, R, HALF, not INTERLEAVED)
+                left += more[0]
+                right += more[1]
+            first, second = rotate(
+                left, right, cos_left, cos_right, sin_left, sin_right, False, True
+            )
+            out = grad_shared + token.to(tl.int64) * R
+            store_pairs(out, 0, first, second, live, R, HALF, False)
+    elif grad_kv is not None:
         out_row = (program - sums) * ROWS + tl.arange(0, ROWS)
         live = out_row < rows
         token = out_row // heads
         head = out_row % heads
-        out = grad_kv + out_row.to(tl.int64) * (k_dim + v_dim)
+        out_kv = grad_kv + out_row.to(tl.int64) * (k_dim + v_dim)
         if K > 0:
-            key = grad_key + row_offset(
+            src = grad_key + row_offset(
                 token, head, batch, key_stride_s, key_stride_b, key_stride_h
             )
-            copy_lanes(key, 0, key_stride_d, out, 0, live, k_dim, K)
+            copy_lanes(src, 0, key_stride_d, out_kv, 0, live, k_dim, K)
         if V > 0:
             value = grad_value + row_offset(
                 token, head, batch, value_stride_s, value_stride_b, value_stride_h
             )
-            copy_lanes(value, 0, value_stride_d, out, k_dim, live, v_dim, V)
+            copy_lanes(value, 0, value_stride_d, out_kv, k_dim, live, v_dim, V)
 
 
 class Split(NamedTuple):
@@ -198,6 +204,7 @@ def _launch(
         )  # fmt: skip
 
 
+@torch.compiler.disable  # Inductor would compile the kernels with contraction on
 def fused_mla_rope_kv_split(
     kv: Tensor,
     k_pos_emb: Tensor,

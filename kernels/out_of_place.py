@@ -119,7 +119,7 @@ def launch(
             R=flags.emb_dim, HALF=half, NOPE=nope, ROWS=tile,
             INVERSE=flags.inverse, TRANSPOSE=transpose, INTERLEAVED=flags.remove_interleaving,
             ROPE_FIRST=flags.rope_first,
-            num_warps=tiles.choose_warps(tile * 2 * half), enable_fp_fusion=False,
+            num_warps=tiles.choose_warps(tile * (2 * half + nope)), enable_fp_fusion=False,
         )  # fmt: skip
 
 
@@ -163,6 +163,7 @@ def check_call(
     check_tables(cos, sin, t, flags.emb_dim)
 
 
+@torch.compiler.disable  # Inductor would compile the kernels with contraction on
 def fused_mla_rope_out_of_place(
     t: Tensor,
     cos: Tensor,

@@ -10,6 +10,7 @@ import torch
 from .bounds import limit, must_keep_bits, ulp
 from .comparators import Mismatch, non_finite, same_bits, structure, used_share, within
 from .effects import is_poison
+from .inputs import bits
 from .observe import Observation, describe_error
 from .oracle import Expectation
 from .record import Finding
@@ -30,15 +31,20 @@ class Evidence:
             if actual is not None and not structure(actual=actual, expected=wanted, strides=False):
                 yield name
 
+    def _has_rows(self, name: str) -> bool:
+        """Whether the first axis of a result is the rows: of every output, of most gradients."""
+        shapes = {f"{item.name}.grad": item.shape for item in self.seen.inputs.spec.inputs}
+        return shapes.get(name, "rows").startswith("rows")
+
     def settled(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """``tensor``, which has the shape of result ``name``, with zeros where any value is right:
         in rows that the contract leaves open, and where M is so near the largest number of the
         dtype that a correct kernel may or may not overflow."""
-        magnitude = self.expected.magnitude[name]
+        magnitude, terms = self.expected.magnitude[name], self.expected.terms[name]
         largest = torch.finfo(self.expected.reference[name].dtype).max
-        # 2^-6 is above every relative error of bounds.py, so that nothing below can overflow
-        keep = ~(magnitude.isfinite() & (magnitude * (1 + 2**-6) >= largest))
-        if self.specified is not None:
+        near = magnitude.isfinite() & (terms > 1) & (magnitude + bound_of(self, name) >= largest)
+        keep = ~near
+        if self.specified is not None and self._has_rows(name):
             keep = keep & self.specified.view(-1, *[1] * (tensor.dim() - 1))
         return torch.where(keep, tensor, torch.zeros_like(tensor))
 
@@ -130,8 +136,10 @@ def agrees_with_oracle(evidence: Evidence) -> Iterator[Finding]:
             continue
         exact = must_keep_bits(actual.dtype, oracle=oracle, terms=evidence.expected.terms[name])
         mismatch = within(actual=actual, expected=oracle, limit=bound_of(evidence, name))
+        summed = name in (*evidence.seen.inputs.spec.sums, *evidence.seen.inputs.spec.rounded_sums)
+        signed_zero = None if summed else exact  # a sum begins at +0, also over one head
         mismatch = mismatch or same_bits(
-            actual=actual, expected=oracle.to(actual.dtype), where=exact, signed_zero=exact
+            actual=actual, expected=oracle.to(actual.dtype), where=exact, signed_zero=signed_zero
         )
         if mismatch:
             yield _value_finding(evidence, "values", name, mismatch)
@@ -189,6 +197,15 @@ def keeps_inputs(evidence: Evidence) -> Iterator[Finding]:
             yield _unchanged("inputs_unchanged", name, len(inside))
 
 
+def keeps_outputs(evidence: Evidence) -> Iterator[Finding]:
+    """Backward leaves what forward returned alone: the next op may still need it."""
+    for name, tensor in evidence.seen.returned.items():
+        before = evidence.seen.results[name]
+        differs = int((bits(tensor.detach().contiguous()) != bits(before)).sum())
+        if differs:
+            yield _unchanged("outputs_unchanged", name, differs)
+
+
 def keeps_gradients(evidence: Evidence) -> Iterator[Finding]:
     """Backward leaves its incoming gradient alone, which a second consumer may still read, unless
     the contract says that it may write it."""
@@ -238,6 +255,7 @@ CHECKS: dict[str, Check] = {
     "values": agrees_with_oracle,
     "reference_bits": equals_reference,
     "inputs_unchanged": keeps_inputs,
+    "outputs_unchanged": keeps_outputs,
     "gradients_unchanged": keeps_gradients,
     "guards": stays_inside,
 }

@@ -116,12 +116,13 @@ def candidate_function(path: str) -> Callable[..., Any]:
     """
     module, _, name = path.partition(":")
     try:
-        return getattr(import_module(module), name)  # type: ignore[no-any-return]
+        found = getattr(import_module(module), name, None)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise
-    except AttributeError:
-        pass
+        found = None
+    if found is not None:
+        return found  # type: ignore[no-any-return]
     raise Unsupported(f"This revision has no function {path!r}.")
 
 

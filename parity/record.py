@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import pandas
 
 SCHEMA_VERSION = 1
+# How large a wrong value is, and the rank of that; garbage may or may not be finite.
+BANDS = {"bits": 0, "up to 4 bounds": 1, "up to 256 bounds": 2, "far off": 3, "non-finite": 3}
 STATUSES = ("passed", "failed", "unsupported", "crashed", "timeout", "infrastructure")
 
 

@@ -123,6 +123,19 @@ class OpSpec:
             _one_of(f"layout of op {self.name!r}", layout, LAYOUTS)
         for dtype in self.dtypes:
             _one_of(f"dtype of op {self.name!r}", dtype, DTYPES)
+        for halves in self.halves:
+            _one_of(f"halves of op {self.name!r}", halves, HALVES)
+        for dtype in self.table_dtypes:
+            _one_of(f"table_dtypes of op {self.name!r}", dtype, (*DTYPES, "storage"))
+        inputs = [item.name for item in self.inputs]
+        for output in self.outputs:
+            if output.alias is not None:
+                _one_of(f"alias of output {output.name!r}", output.alias, inputs)
+        for name in (*self.sums, *self.rounded_sums):
+            known = [f"{item}.grad" for item in inputs] + [item.name for item in self.outputs]
+            _one_of(f"sums of op {self.name!r}", name, known)
+        for axis in self.arguments.values():
+            _one_of(f"arguments of op {self.name!r}", axis, [*self.axes])
         for regime in self.values:
             _one_of(f"values of op {self.name!r}", regime, REGIMES)
         for variant in self.gradients:

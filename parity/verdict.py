@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 
-from .record import Finding, Record
+from .record import BANDS, Finding, Record
 
 
 class Exit(IntEnum):
@@ -69,8 +69,8 @@ EXIT_CODES: dict[Verdict, Exit] = {
     Verdict.NOT_RUN: Exit.INCONCLUSIVE,
 }
 
-# Families of failures one arm shows: (op, family) to the ids of its cases.
-Families = Mapping[tuple[str, str], Sequence[str]]
+# Families of failures one arm shows: (op, family) to the ids of its cases and the size there.
+Families = Mapping[tuple[str, str], Sequence[tuple[str, int]]]
 
 
 @dataclass(frozen=True)
@@ -122,13 +122,19 @@ def judge(
     ]
 
 
-def families(records: Iterable[Record]) -> dict[tuple[str, str], list[str]]:
-    """Which families of failures an arm shows, and in which cases."""
-    seen: dict[tuple[str, str], list[str]] = {}
+def families(records: Iterable[Record]) -> Families:
+    """Which families of failures an arm shows, in which cases, and how large there."""
+    seen: dict[tuple[str, str], list[tuple[str, int]]] = {}
     for record in records:
-        for family in {finding.family for finding in findings_of(record)}:
-            seen.setdefault((record.op, family), []).append(record.case_id)
+        for finding in findings_of(record):
+            place = (record.case_id, _size(finding))
+            seen.setdefault((record.op, finding.family), []).append(place)
     return seen
+
+
+def _size(finding: Finding) -> int:
+    """The rank of a failure's band; a small known failure does not excuse a large one."""
+    return BANDS.get(finding.band, 0)
 
 
 def findings_of(record: Record) -> tuple[Finding, ...]:
@@ -232,7 +238,7 @@ def _failures(
     for signature, finding in (in_base | in_head).items():
         if signature in in_base and signature in in_head:
             judgement = _found(blank, Verdict.PRE_EXISTING, finding, finding.sentence)
-        elif finding.family in known:
+        elif finding.family in known and not _largest(finding, in_base, in_head):
             where = "head" if signature in in_head else "base"
             sentence = f"Fails in both, but not alike; in {where}: {finding.sentence}"
             judgement = _found(blank, Verdict.PRE_EXISTING_CHANGED, finding, sentence)
@@ -242,6 +248,13 @@ def _failures(
             judgement = _one_sided(blank, Verdict.FIXED, finding, head, seen_head)
         judgements.append(judgement)
     return judgements
+
+
+def _largest(finding: Finding, *arms: Mapping[str, Finding]) -> bool:
+    """Whether one arm only shows this failure at this size: it grew, or it shrank."""
+    alike = [[f for f in arm.values() if f.family == finding.family] for arm in arms]
+    reached = [max(map(_size, findings), default=0) for findings in alike]
+    return min(reached) < _size(finding)
 
 
 def _one_sided(
@@ -278,9 +291,10 @@ def _hides(record: Record, finding: Finding) -> bool:
 
 
 def _elsewhere(blank: Judgement, finding: Finding, seen: Families) -> str:
-    """Another case of the op in which the arm shows this family, or an empty string."""
-    others = (case for case in seen.get((blank.op, finding.family), ()) if case != blank.case_id)
-    return next(others, "")
+    """Another case of the op where the arm fails alike and as much, or an empty string."""
+    places = seen.get((blank.op, finding.family), ())
+    large = (case for case, size in places if case != blank.case_id and size >= _size(finding))
+    return next(large, "")
 
 
 def _found(

@@ -93,7 +93,7 @@ def test_fused_is_unfused_bit_for_bit(consumer: Any, name: str, dtype: torch.dty
 
 
 def test_another_bit_would_be_seen(consumer: Any) -> None:
-    """One lane of one query an ulp off changes the saved tensors, the loss and gradients."""
+    """One lane of one query an ulp off changes saved tensors; a loss may absorb it."""
 
     def nudged(t: Tensor, *args: Any, **flags: Any) -> Tensor:
         rotated = fused_mla_rope_out_of_place(t, *args, **flags)
@@ -105,7 +105,7 @@ def test_another_bit_would_be_seen(consumer: Any) -> None:
     found = differences(
         Run(setup, FUSED._replace(rotate=nudged)), Run(setup, FUSED._replace(rotate=twice))
     )
-    assert "loss" in found
+    assert "query" in found
 
 
 def twice(t: Tensor, *args: Any, **flags: Any) -> Tensor:

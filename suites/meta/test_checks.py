@@ -136,6 +136,24 @@ writes_before_its_input = _planted(_writes_before_its_input)
 wrong_gradient_sign = _planted(backward=_wrong_sign)
 
 
+class _KeepsItsOutput(torch.autograd.Function):
+    """Right, but its backward uses the output as scratch memory."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, r: Tensor) -> Tensor:
+        ctx.output = _forward(x, r)
+        return ctx.output
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        ctx.output.detach().fill_(7.0)
+        return _backward(grads[0])
+
+
+def backward_writes_its_output(x: Tensor, r: Tensor) -> Tensor:
+    return _KeepsItsOutput.apply(x, r)
+
+
 def returns_its_input(x: Tensor, r: Tensor) -> Tensor:
     """The right values, but in the memory of x, which the contract does not offer."""
     with torch.no_grad():
@@ -156,6 +174,7 @@ PLANTED = {
     "forgets_a_head": ("written", "y"),
     "writes_its_input": ("inputs_unchanged", "x"),
     "writes_its_gradient": ("gradients_unchanged", "incoming gradient of y"),
+    "backward_writes_its_output": ("outputs_unchanged", "y"),
     "writes_past_its_output": ("guards", "forward"),
     "writes_before_its_input": ("guards", "forward"),
     "wrong_gradient_sign": ("values", "r.grad"),
@@ -288,3 +307,39 @@ def _writes_past_its_gradient(grad: Tensor) -> tuple[Tensor, Tensor]:
 
 
 writes_past_its_gradient = _planted(backward=_writes_past_its_gradient)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"halves": ("diagnal",)},
+        {"table_dtypes": ("float31",)},
+        {"rounded_sums": ("nope",)},
+        {"outputs": (Output("y", alias="nothing"),)},
+        {"arguments": {"dim": "width"}},
+        {"pad_rows": "whatever"},
+    ],
+)
+def test_a_misspelt_contract_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="Expected") as caught:
+        replace(SPEC, **change)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_sum_over_one_head_may_turn_minus_zero_into_zero() -> None:
+    """``0 + x`` is a sum, not a copy; only a contract that declares it may lose the sign."""
+    case = replace(_case("float32"), axes={"heads": 5, "dim": 7, "tokens": 8})
+    copied = {"reference": f"{__name__}:kept", "terms": None}
+    assert _run("from_zero", case, **copied, sums=("y",)).findings == ()
+    assert _run("from_zero", case, **copied).findings != ()
+
+
+def kept(
+    x: Tensor, r: Tensor, *, compute_dtype: torch.dtype = torch.float32, magnitude: bool = False
+) -> Tensor:
+    """y = x, with the sign of every zero."""
+    return torch.cat([x * 1, r[..., :0]], dim=-1)
+
+
+def from_zero(x: Tensor, r: Tensor) -> Tensor:
+    return torch.cat([torch.zeros_like(x) + x, r[..., :0]], dim=-1)

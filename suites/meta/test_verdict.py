@@ -262,3 +262,21 @@ def test_every_verdict_has_an_exit_code() -> None:
 )
 def test_exit_codes(found: list[Verdict], expected: Exit) -> None:
     assert exit_code(found) == expected
+
+
+SMALL, LARGE = (replace(WRONG, band=band) for band in ("up to 4 bounds", "far off"))
+
+
+def test_a_small_known_failure_does_not_excuse_a_large_one() -> None:
+    """In the same case, and as evidence from another one; a shrunk failure is half a fix."""
+    assert set(one(record("c", SMALL), record("c", LARGE))) == {
+        Verdict.PRE_EXISTING_CHANGED,
+        Verdict.REGRESSION,
+    }
+    assert Verdict.FIXED in one(record("c", LARGE), record("c", SMALL))
+    new = [record("c", status="unsupported"), record("other", SMALL)]
+    found = verdicts(new, [record("c", LARGE), record("other", SMALL)])
+    assert found[0].verdict == Verdict.REGRESSION
+    new[1] = record("other", LARGE)
+    found = verdicts(new, [record("c", LARGE), record("other", LARGE)])
+    assert found[0].verdict == Verdict.NEW_TEST_BASE_CAUSE
