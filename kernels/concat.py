@@ -135,6 +135,7 @@ class _Concat(torch.autograd.Function):
         return *parts, None, None, None, None
 
 
+@torch.compiler.disable  # Inductor would compile the kernel with contraction on
 def _launch(
     kernel: Any,
     data: tuple[Tensor | None, ...],
@@ -165,7 +166,6 @@ def _launch(
         )  # fmt: skip
 
 
-@torch.compiler.disable  # Inductor would compile the kernels with contraction on
 def fused_mla_rope_concat(
     nope: Tensor,
     rope: Tensor,

@@ -31,7 +31,6 @@ class _RotateInPlace(torch.autograd.Function):
         return gradient(ctx, grad), None, None, None, None
 
 
-@torch.compiler.disable  # Inductor would compile the kernels with contraction on
 def fused_mla_rope_inplace(
     t: Tensor,
     cos: Tensor,

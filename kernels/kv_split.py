@@ -170,6 +170,7 @@ class _KVSplit(torch.autograd.Function):
         return *grads, None, None, None, None
 
 
+@torch.compiler.disable  # Inductor would compile the kernel with contraction on
 def _launch(
     kernel: Any,
     data: tuple[Tensor | None, ...],
@@ -204,7 +205,6 @@ def _launch(
         )  # fmt: skip
 
 
-@torch.compiler.disable  # Inductor would compile the kernels with contraction on
 def fused_mla_rope_kv_split(
     kv: Tensor,
     k_pos_emb: Tensor,

@@ -92,6 +92,7 @@ class Rotation(NamedTuple):
     tile: int | None
 
 
+@torch.compiler.disable  # Inductor would compile the kernel with contraction on
 def launch(
     src: Tensor,
     dst: Tensor,
@@ -163,7 +164,6 @@ def check_call(
     check_tables(cos, sin, t, flags.emb_dim)
 
 
-@torch.compiler.disable  # Inductor would compile the kernels with contraction on
 def fused_mla_rope_out_of_place(
     t: Tensor,
     cos: Tensor,
