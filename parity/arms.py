@@ -86,7 +86,9 @@ def revisions(project: Path, base: str | None, head: str | None) -> Iterator[tup
     """Two revisions of the repository that holds ``project``, checked out in a private folder.
 
     Without ``head`` it is a snapshot of the working tree, without ``base`` the commit that head
-    shares with the main branch.  Refs become full commit ids before anything else happens.
+    shares with the main branch.  Refs become full commit ids before anything else happens.  Asked
+    for nothing and with nothing changed, both arms run one commit: that is what somebody sees who
+    has just taken a change back.
 
     Raises:
         Refused: no git, no repository, an unknown ref, or two refs of one commit.
@@ -96,7 +98,7 @@ def revisions(project: Path, base: str | None, head: str | None) -> Iterator[tup
     base_commit = git.commit(top, base, "base") if base else git.merge_base(top, head_commit)
     private = workspace(project)  # before git is asked whether anything is untracked
     dirty = head is None and git.is_dirty(top)
-    if base_commit == head_commit and not dirty:
+    if (base or head) and base_commit == head_commit and not dirty:
         raise Refused(
             f"Nothing compared: base and head are both commit {head_commit[:12]}; "
             "change a file, or name another base, e.g. `parity gate --base HEAD~1`.",

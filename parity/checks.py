@@ -40,10 +40,12 @@ class Evidence:
         """``tensor``, which has the shape of result ``name``, with zeros where any value is right:
         in rows that the contract leaves open, and where M is so near the largest number of the
         dtype that a correct kernel may or may not overflow."""
-        magnitude, terms = self.expected.magnitude[name], self.expected.terms[name]
-        largest = torch.finfo(self.expected.reference[name].dtype).max
-        near = magnitude.isfinite() & (terms > 1) & (magnitude + bound_of(self, name) >= largest)
-        keep = ~near
+        magnitude, dtype = self.expected.magnitude[name], self.expected.reference[name].dtype
+        reach = magnitude + bound_of(self, name)
+        copied = must_keep_bits(
+            dtype, oracle=self.expected.oracle[name], terms=self.expected.terms[name]
+        )
+        keep = ~(magnitude.isfinite() & (reach >= torch.finfo(dtype).max)) | copied
         if self.specified is not None and self._has_rows(name):
             keep = keep & self.specified.view(-1, *[1] * (tensor.dim() - 1))
         return torch.where(keep, tensor, torch.zeros_like(tensor))

@@ -194,7 +194,9 @@ def _sentence(code: Exit, cases: int, counts: dict[str, int]) -> str:
 def _item(group: list[Judgement], shrinker: Shrinker) -> dict[str, Any]:
     """What ``result.json`` says about the cases of one op with one verdict and one family."""
     cases = {item.case_id: item for item in group}
-    smallest = min(cases, key=shrinker.weight)
+    # A fix is best shown by a case that head passes, since its replay then says so.
+    shown = [case for case in cases if shrinker.passes(case)] or list(cases)
+    smallest = min(shown if group[0].verdict == Verdict.FIXED else cases, key=shrinker.weight)
     first = cases[smallest]
     small = shrinker.smallest(first)
     return {
@@ -253,6 +255,11 @@ class Shrinker:
     def weight(self, case_id: str) -> tuple[int, int, str]:
         """How involved a planned case is."""
         return weight(self.jobs[case_id][1])
+
+    def passes(self, case_id: str) -> bool:
+        """Whether head passes a planned case."""
+        record = self.comparison.records["head"].get(case_id)
+        return record is not None and record.status == "passed"
 
     def smallest(self, judgement: Judgement) -> Small:
         """The smallest case with the same regression, within what is left of the time."""

@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from .arms import workspace
 from .case import Case
 from .catalog import configured, resolve
 from .corpus import kept
@@ -92,6 +93,7 @@ class Session:
         from .runner import run_case
 
         if not self.run.document("run"):
+            workspace(self.project)  # tells git to ignore it
             self.run.write("run", {"kind": "pytest", "ops": self.ops})
         self.run.save_case(case)
         record = run_case(self.specs[case.op], case)

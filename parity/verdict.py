@@ -273,6 +273,8 @@ def hidden(judgement: Judgement, base: Record, head: Record) -> bool:
     if judgement.verdict not in sides:
         return False
     shown, other = sides[judgement.verdict]
+    if other.status == "unsupported":
+        return True
     finding = _by_signature(shown).get(judgement.signature)
     return finding is not None and _hides(other, finding)
 

@@ -35,6 +35,9 @@ def show_header(output: Console, run: dict[str, Any], environment: dict[str, Any
     _line(output, f"Tier: {TIERS.get(environment['tier'], environment['tier'])} ({versions})")
     for name, arm in run["arms"].items():
         _line(output, f"{name}: {_arm(arm)}")
+    base, head = run["arms"]["base"], run["arms"]["head"]
+    if base["commit"] and base["commit"] == head["commit"] and not head["dirty"]:
+        _line(output, "The working tree holds no change: both arms run the same code.")
     _line(output, f"{run['cases']} cases, seed {run['seed']}")
 
 

@@ -117,7 +117,7 @@ def test_run_from_a_hook(repository: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert (repository / ".git" / "index").read_bytes() == before
 
 
-@pytest.mark.parametrize(("base", "head"), [(None, None), ("HEAD", None), ("main", "HEAD")])
+@pytest.mark.parametrize(("base", "head"), [("HEAD", None), ("main", "HEAD")])
 def test_one_commit_on_both_sides_is_refused(
     repository: Path, base: str | None, head: str | None
 ) -> None:
@@ -125,6 +125,12 @@ def test_one_commit_on_both_sides_is_refused(
         revisions(repository, base, head).__enter__()
     assert refused.value.code == Exit.NOTHING_COMPARED
     assert left_over(repository) == []
+
+
+def test_nothing_changed_and_nothing_asked_for_runs_one_commit_twice(repository: Path) -> None:
+    """Somebody who takes a change back must see exit code 0, not a refusal."""
+    with revisions(repository, None, None) as (base, head):
+        assert (base.commit, base.root != head.root, head.dirty) == (head.commit, True, False)
 
 
 @pytest.mark.parametrize(("base", "head"), [("nowhere", None), (None, "nowhere"), ("--all", None)])
