@@ -175,10 +175,10 @@ def resolve(ops: str | None = None) -> dict[str, OpSpec]:
         )
     try:
         found = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # importing code of others may raise anything
         raise ValueError(
             f"Expected a tuple of OpSpec at {name!r} but got {type(error).__name__}: {error}; "
-            "check the spelling and that its folder is on PYTHONPATH."
+            "check the spelling, that its folder is on PYTHONPATH and that it can be imported."
         ) from error
     if not isinstance(found, tuple) or not all(isinstance(item, OpSpec) for item in found):
         raise ValueError(f"Expected a tuple of OpSpec at {name!r} but got {type(found).__name__}.")

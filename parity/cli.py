@@ -172,6 +172,9 @@ def run(arguments: list[str]) -> int:
         return _refuse(str(error), Exit.USAGE)
     except (KeyboardInterrupt, click.Abort):
         return _refuse("Interrupted before anything could be compared.", Exit.INTERRUPTED)
+    except SystemExit as error:
+        sentence = f"Expected code under test that can be imported but it exited ({error.code})."
+        return _refuse(sentence, Exit.FAULT)
     except Exception as error:  # noqa: BLE001 - the exit code must not read as a verdict
         traceback.print_exc()
         return _refuse(f"Fault of parity itself, please report it: {error}", Exit.FAULT)

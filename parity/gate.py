@@ -7,7 +7,7 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .case import Case
@@ -27,11 +27,13 @@ from .verdict import (
     classify,
     exit_code,
     families,
+    findings_of,
     hidden,
     judge,
 )
 
 Progress = Callable[[int, int], None]
+SEEDS_ASKED = 100  # a check is drawn by one seed in twenty, so that 0.6 % of searches miss it
 SHRINK_SECONDS = 90.0  # for all regressions of a run together
 
 
@@ -84,10 +86,27 @@ class Comparison:
             base, head = (self.records[arm].get(item.case_id) for arm in ("base", "head"))
             if base is None or head is None or not hidden(item, base, head):
                 continue
-            if (item.op, item.family) not in asked:
-                asked.add((item.op, item.family))
+            question = (item.op, item.family, item.verdict)
+            if question not in asked:
+                asked.add(question)
                 spec, case = jobs[item.case_id]
-                self.probes += [self.pair(spec, sibling) for sibling in siblings(spec, case)]
+                self._probe(spec, case, item)
+
+    def _probe(self, spec: OpSpec, case: Case, item: Judgement) -> None:
+        """Run siblings until the arm that got stuck shows the failure.
+
+        A check that calls the candidate again is drawn by the seed, so several seeds are asked.
+        """
+        stuck = 0 if item.verdict == Verdict.REGRESSION else 1
+        seeds = range(SEEDS_ASKED) if ":" in item.family else range(1)
+        for sibling in siblings(spec, case):
+            for step in seeds:
+                pair = self.pair(spec, replace(sibling, seed=(sibling.seed + step) % 2**16))
+                self.probes.append(pair)
+                if any(f.family == item.family for f in findings_of(pair[stuck])):
+                    return
+                if pair[stuck].status == "unsupported":
+                    break
 
 
 def prepare(run: Run, team: list[Worker], ops: str | None, count: int, seed: int) -> Comparison:
@@ -185,7 +204,7 @@ def _sentence(code: Exit, cases: int, counts: dict[str, int]) -> str:
         Exit.REGRESSION: f"regression in {worse} of {cases} cases",
         Exit.INTERRUPTED: f"interrupted, {ran} of {cases} cases ran in both arms",
         Exit.NOTHING_COMPARED: f"nothing compared, none of {cases} cases ran in either arm",
-        Exit.INCONCLUSIVE: f"inconclusive, not all of {cases} cases could be compared",
+        Exit.INCONCLUSIVE: f"inconclusive, not all of {cases} cases could be judged",
     }
     listed = ", ".join(f"{verdict} {count}" for verdict, count in counts.items())
     return f"Verdict: {told[code]}" + (f" ({listed})." if listed else ".")

@@ -70,7 +70,9 @@ class Worker:
         if error is None:
             return future.result()
         status, reason = "infrastructure", f"{type(error).__name__}: {error}"
-        if isinstance(error, ProcessExpired):
+        if isinstance(error, ProcessExpired) and error.exitcode == -signal.SIGKILL:
+            reason = "the worker was killed from outside, as a machine short of memory does"
+        elif isinstance(error, ProcessExpired):
             status, reason = "crashed", _cause(error.exitcode)
         elif isinstance(error, SystemExit):
             status, reason = "crashed", f"exit code {error.code}"

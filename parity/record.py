@@ -54,7 +54,8 @@ class Record:
 
     ``checks`` are the names of the checks that ran, ``digests`` the SHA-256 of every output and
     gradient, ``headroom`` the share of its bound that each of them used (at most 1 where the bound
-    holds), ``inputs`` the digest of everything the candidate was given.
+    holds), ``inputs`` the digest of everything the candidate was given, ``expected`` that of what
+    this arm's reference says it should give.
     """
 
     case_id: str
@@ -66,6 +67,7 @@ class Record:
     digests: dict[str, str] = field(default_factory=dict)
     headroom: dict[str, float] = field(default_factory=dict)
     inputs: str = ""
+    expected: str = ""
     reason: str = ""
 
     def __post_init__(self) -> None:
@@ -106,9 +108,15 @@ def append(path: Path, record: Record) -> None:
 
 def read(path: Path) -> Iterator[Record]:
     """The records of one file; a last line cut off by a crash is passed over."""
-    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-        if line.endswith("\n"):
+    lines = path.read_text(encoding="utf-8").split("\n")
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
             yield Record.from_dict(json.loads(line))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"Expected a record in line {number} of {path} but got {error}; "
+                "delete the line, or move the folder of that run away."
+            ) from error
 
 
 def write_json(path: Path, document: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from .checks import CHECKS, Evidence, headroom
 from .generate import is_legal
 from .inputs import Inputs, build_inputs, dims, tensor_bytes
 from .observe import observe
-from .oracle import expect
+from .oracle import Expectation, expect
 from .record import Finding, Record
 from .refusals import refuses
 from .relations import relates
@@ -44,7 +44,7 @@ def run_case(spec: OpSpec, case: Case, arm: str = "head") -> Record:
         seen = observe(inputs)
     except Unsupported as limitation:
         return Record(case.id, spec.name, arm, "unsupported", inputs=digest, reason=str(limitation))
-    expected = expect(build_inputs(spec, case, inputs.device))
+    expected = _expected(spec, case, inputs.device)
     evidence = Evidence(seen, expected, _specified_rows(inputs))
     findings = [finding for check in CHECKS.values() for finding in check(evidence)]
     checks = list(CHECKS)
@@ -62,7 +62,26 @@ def run_case(spec: OpSpec, case: Case, arm: str = "head") -> Record:
         digests=_digests(evidence),
         headroom=headroom(evidence),
         inputs=digest,
+        expected=_digest_of(expected.oracle),
     )
+
+
+def _expected(spec: OpSpec, case: Case, where: torch.device) -> Expectation:
+    try:
+        return expect(build_inputs(spec, case, where))
+    except Exception as error:  # whatever a reference raises, the contract cannot be judged
+        raise ValueError(
+            f"Expected the reference {spec.reference!r} to run on a legal case but it raised "
+            f"{type(error).__name__}: {error}; mend it, or the contract of {spec.name!r}."
+        ) from error
+
+
+def _digest_of(oracle: Mapping[str, torch.Tensor]) -> str:
+    """SHA-256 of an oracle, rounded so that the order of float64 operations does not show."""
+    total = hashlib.sha256()
+    for name, tensor in oracle.items():
+        total.update(name.encode() + tensor_bytes(tensor.float()))
+    return total.hexdigest()
 
 
 def _digests(evidence: Evidence) -> dict[str, str]:

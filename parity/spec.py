@@ -123,6 +123,7 @@ class OpSpec:
             _one_of(f"layout of op {self.name!r}", layout, LAYOUTS)
         for dtype in self.dtypes:
             _one_of(f"dtype of op {self.name!r}", dtype, DTYPES)
+        self._check_axes()
         for halves in self.halves:
             _one_of(f"halves of op {self.name!r}", halves, HALVES)
         for dtype in self.table_dtypes:
@@ -140,6 +141,22 @@ class OpSpec:
             _one_of(f"values of op {self.name!r}", regime, REGIMES)
         for variant in self.gradients:
             _one_of(f"gradients of op {self.name!r}", variant, STRIDES)
+
+    def _check_axes(self) -> None:
+        """Every axis has values, and every word of a shape is an axis."""
+        values = {**self.axes, **self.flags, **self.thd_flags, **self.tiles}
+        values |= {"dtypes": self.dtypes, "values": self.values, "gradients": self.gradients}
+        for name, choices in values.items():
+            if not isinstance(choices, Sequence) or not len(choices):
+                raise ValueError(
+                    f"Expected a sequence of at least one value for {name!r} of op {self.name!r} "
+                    f"but got {choices!r}."
+                )
+        known = (*self.axes, "rows", "tokens", "seq", "batch", "positions")
+        for item in self.inputs:
+            for word in item.shape.replace("+", " ").split():
+                if not word.isdigit():
+                    _one_of(f"each axis in the shape of input {item.name!r}", word, known)
 
     def has(self, kind: str) -> bool:
         """Whether the op takes an input of this kind."""

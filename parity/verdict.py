@@ -69,6 +69,15 @@ EXIT_CODES: dict[Verdict, Exit] = {
     Verdict.NOT_RUN: Exit.INCONCLUSIVE,
 }
 
+BOTH_FAIL = {
+    Verdict.PRE_EXISTING,
+    Verdict.PRE_EXISTING_CHANGED,
+    Verdict.NEW_TEST_BASE_CAUSE,
+}
+OTHER_REFERENCE = (
+    "The references of the two arms expect different results, so that each kernel was judged by "
+    "another standard; review the change of the reference, then gate the kernel on its own."
+)
 # Families of failures one arm shows: (op, family) to the ids of its cases and the size there.
 Families = Mapping[tuple[str, str], Sequence[tuple[str, int]]]
 
@@ -96,6 +105,8 @@ def exit_code(verdicts: Iterable[Verdict]) -> Exit:
     found = set(verdicts)
     if found <= {Verdict.UNSUPPORTED}:
         return Exit.NOTHING_COMPARED
+    if found <= {Verdict.UNSUPPORTED, *BOTH_FAIL}:
+        return Exit.INCONCLUSIVE  # no case passes in head: there is nothing that could get worse
     codes = {EXIT_CODES[verdict] for verdict in found}
     return next(code for code in (Exit.REGRESSION, Exit.INCONCLUSIVE, Exit.OK) if code in codes)
 
@@ -174,6 +185,8 @@ def classify(
     if base.inputs and head.inputs and base.inputs != head.inputs:
         sentence = "The two arms were given different inputs, so their results cannot be compared."
         return [_because(blank, Verdict.INCONCLUSIVE, sentence)]
+    if base.expected and head.expected and base.expected != head.expected:
+        return [_because(blank, Verdict.INCONCLUSIVE, OTHER_REFERENCE)]
     if "unsupported" in (base.status, head.status):
         return _capability(blank, base, head, seen_base)
     if findings_of(base) or findings_of(head):

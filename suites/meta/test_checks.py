@@ -318,6 +318,10 @@ writes_past_its_gradient = _planted(backward=_writes_past_its_gradient)
         {"outputs": (Output("y", alias="nothing"),)},
         {"arguments": {"dim": "width"}},
         {"pad_rows": "whatever"},
+        {"dtypes": ()},
+        {"axes": {"heads": (3,), "dim": ()}},
+        {"axes": {"heads": 3, "dim": (4,)}},
+        {"inputs": (Input("x", "rows heads depth"),)},
     ],
 )
 def test_a_misspelt_contract_is_refused(change: dict[str, Any]) -> None:
@@ -343,3 +347,8 @@ def kept(
 
 def from_zero(x: Tensor, r: Tensor) -> Tensor:
     return torch.cat([torch.zeros_like(x) + x, r[..., :0]], dim=-1)
+
+
+def test_a_reference_that_fails_is_named() -> None:
+    with pytest.raises(ValueError, match=r"Expected the reference .*to run.*mend it"):
+        _run("honest", _case("float32"), reference=f"{__name__}:honest")
