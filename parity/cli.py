@@ -173,7 +173,8 @@ def run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         return _refuse("Interrupted before anything could be compared.", Exit.INTERRUPTED)
     except SystemExit as error:
-        sentence = f"Expected code under test that can be imported but it exited ({error.code})."
+        # code under test that exits while it is imported must not choose our exit code
+        sentence = f"Expected to finish but was ended by sys.exit({error.code}), or a closed pipe."
         return _refuse(sentence, Exit.FAULT)
     except Exception as error:  # noqa: BLE001 - the exit code must not read as a verdict
         traceback.print_exc()

@@ -234,3 +234,16 @@ def test_run_documents_have_a_schema_version(here: Path) -> None:
     run = Run.create(here / ".parity")
     run.write("result", {"a": 1})
     assert json.loads((run.folder / "result.json").read_text()) == {"schema_version": 1, "a": 1}
+
+
+def test_an_exit_in_code_under_test_does_not_choose_the_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``sys.exit(0)`` while contracts are imported would otherwise read as no regression."""
+
+    def ended(*_: object, **__: object) -> None:
+        raise SystemExit(0)
+
+    monkeypatch.setattr(cli.cli, "main", ended)
+    assert cli.run(["gate"]) == Exit.FAULT
+    assert "sys.exit(0)" in capsys.readouterr().err
