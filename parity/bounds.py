@@ -14,7 +14,8 @@ number:
 * ``rounded_sums`` (h = n / 2 operands summed in fp32, rounded to storage, then rotated): the two
   products see operands off by h 2^-24 M from the sum and u M from its rounding, which the
   rotation may stretch by 1 + 2 u: the rotation's bound with n = 2, plus
-  ``(h 2^-24 + u) (1 + 2 u) M`` and one subnormal for the two roundings.
+  ``(h 2^-24 + u) (1 + 2 u) M`` and one subnormal for the two roundings.  This takes the entries of
+  tables to be at most 1 and h to be far below 2^24.
 
 A lane of one term whose exact result is a number of the output dtype (a copy) must have its bits.
 """

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .inputs import Guarded, bits
+from .inputs import Guarded, bits, guard_values
 
 _GUARD_BYTES = 2**14
 _POISON = {  # quiet NaNs with a payload that no arithmetic of ours produces
@@ -59,7 +59,7 @@ class Allocations(TorchDispatchMode):
     def _guard(self, tensor: torch.Tensor, *, poison: bool) -> torch.Tensor:
         guard = _GUARD_BYTES // tensor.element_size()
         span = tensor.untyped_storage().nbytes() // tensor.element_size()
-        buffer = _sentinels(span + 2 * guard, tensor.dtype, tensor.device)
+        buffer = guard_values(span + 2 * guard, tensor.dtype, tensor.device)
         inside = torch.zeros(buffer.numel(), dtype=torch.bool, device=tensor.device)
         inside[guard : guard + span] = True
         fresh = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(
@@ -78,12 +78,3 @@ def is_poison(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.dtype not in _POISON:
         return torch.zeros(tensor.shape, dtype=torch.bool, device=tensor.device)
     return bits(tensor.contiguous()) == _POISON[tensor.dtype]
-
-
-def _sentinels(count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Large numbers that repeat only after 97 elements: a row shifted into a guard must show."""
-    if not dtype.is_floating_point:
-        return torch.full((count,), 85, dtype=torch.uint8).to(dtype).to(device)
-    base = 2.0**14 if dtype == torch.float16 else 2.0**60
-    steps = 1 + torch.arange(count, dtype=torch.float32, device=device) % 97 / 128
-    return (base * steps).to(dtype)

@@ -150,6 +150,16 @@ def dims(case: Case) -> dict[str, int]:
     return axes
 
 
+def rows_in_sequences(case: Case) -> torch.Tensor:
+    """Whether a row of a thd case belongs to a sequence, bool [tokens]."""
+    inside = torch.zeros(dims(case)["tokens"], dtype=torch.bool)
+    start = 0
+    for length, gap in zip(case.lengths, case.gaps, strict=True):
+        inside[start : start + length // case.cp_size] = True
+        start += (length + gap) // case.cp_size
+    return inside
+
+
 def shape_of(shape: str, layout: str, axes: Mapping[str, int]) -> tuple[int, ...]:
     """The sizes behind a row of axis names such as ``"rows heads nope_dim+rope_dim"``."""
     rows = {"sbhd": "seq batch", "bshd": "batch seq"}.get(layout, "tokens")
@@ -179,7 +189,9 @@ def place(
     span = (
         1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True)) if prod(size) else 0
     )
-    buffer = _guard_values(2 * guard + lead + span + GAP, dtype, poison)
+    buffer = guard_values(2 * guard + lead + span + GAP, dtype, torch.device("cpu"))
+    if poison:
+        buffer.fill_(float("nan"))
     inside = torch.zeros(buffer.numel(), dtype=torch.bool)
     once = tuple(slice(0, 1 if step == 0 else n) for n, step in zip(size, stride, strict=True))
     inside.as_strided(values[once].shape, stride, guard + lead).fill_(True)
@@ -209,13 +221,13 @@ def _strides(size: tuple[int, ...], variant: str) -> tuple[tuple[int, ...], tupl
     return size, tuple(stride), {"offset": 1, "sliced": GAP // 2}.get(variant, 0)
 
 
-def _guard_values(count: int, dtype: torch.dtype, poison: bool) -> torch.Tensor:
+def guard_values(count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Large numbers that repeat only after 97 elements: a row shifted into a guard must show."""
     if not dtype.is_floating_point:
-        return torch.full((count,), 2**30, dtype=dtype)
-    if poison:
-        return torch.full((count,), float("nan"), dtype=dtype)
+        value = 2**30 if dtype.itemsize >= 4 else 1
+        return torch.full((count,), value, dtype=dtype, device=device)
     base = 2.0**14 if dtype == torch.float16 else 2.0**60
-    steps = 1 + torch.arange(count, dtype=torch.float64) % 97 / 128
+    steps = 1 + torch.arange(count, dtype=torch.float32, device=device) % 97 / 128
     return (base * steps).to(dtype)
 
 

@@ -33,12 +33,6 @@ def mount(root: Path) -> None:
             importlib.import_module(f"parity.{name}").__path__ = [str(root / name)]
 
 
-def find(dotted: str) -> Any:
-    """The object at ``"package.module:name"``."""
-    module, _, name = dotted.partition(":")
-    return getattr(importlib.import_module(module), name)
-
-
 def absent(dotted: str) -> str:
     """Why an arm has no such candidate, in one sentence, or an empty string.
 

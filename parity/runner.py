@@ -6,14 +6,13 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping
 
-import numpy as np
 import torch
 
 from .behaviour import behaves
 from .case import Case
 from .checks import CHECKS, Evidence, headroom
 from .generate import is_legal
-from .inputs import Inputs, build_inputs, dims, tensor_bytes
+from .inputs import Inputs, build_inputs, rows_in_sequences, tensor_bytes
 from .observe import observe
 from .oracle import Expectation, expect
 from .record import Finding, Record
@@ -104,9 +103,4 @@ def _specified_rows(inputs: Inputs) -> torch.Tensor | None:
     case = inputs.case
     if case.layout != "thd" or inputs.spec.pad_rows != "unspecified":
         return None
-    keep = np.zeros(dims(case)["tokens"], dtype=bool)
-    start = 0
-    for length, gap in zip(case.lengths, case.gaps, strict=True):
-        keep[start : start + length // case.cp_size] = True
-        start += (length + gap) // case.cp_size
-    return torch.from_numpy(keep).to(inputs.device)
+    return rows_in_sequences(case).to(inputs.device)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..case import Case
-from ..inputs import dims
+from ..inputs import dims, rows_in_sequences
 from ..spec import OpSpec
 from .derived import Derived, dense
 
@@ -82,7 +82,7 @@ def permuted_sequences(spec: OpSpec, case: Case) -> list[Derived]:
     rows = _reversed_blocks(_places(case), dims(case)["tokens"])
     starts = _starts(list(case.lengths))
     moved = _whole_pack(case) and not _positioned(case)
-    kept = _rows_in_sequences(case)[rows] if moved else torch.ones_like(rows, dtype=torch.bool)
+    kept = rows_in_sequences(case)[rows] if moved else torch.ones_like(rows, dtype=torch.bool)
     turned = dense(spec, case, lengths=case.lengths[::-1], gaps=case.gaps[::-1])
     return [
         Derived(
@@ -137,21 +137,13 @@ def poisoned_neighbour(spec: OpSpec, case: Case) -> list[Derived]:
 
 def _poisoned_rows(case: Case) -> Tensor:
     """Rows of no sequence, and of one sequence where there are several that are not empty."""
-    hit = ~_rows_in_sequences(case)
+    hit = ~rows_in_sequences(case)
     filled = [i for i, length in enumerate(case.lengths) if length]
     if len(filled) > 1:
         victim = filled[case.seed % len(filled)]
         place = _places(case)[victim]
         hit[place : place + case.lengths[victim] // case.cp_size] = True
     return hit
-
-
-def _rows_in_sequences(case: Case) -> Tensor:
-    """Whether a row belongs to a sequence, bool [tokens]."""
-    inside = torch.zeros(dims(case)["tokens"], dtype=torch.bool)
-    for place, length in zip(_places(case), case.lengths, strict=False):
-        inside[place : place + length // case.cp_size] = True
-    return inside
 
 
 def _poison(tensor: Tensor, hit: Tensor) -> Tensor:
