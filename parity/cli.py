@@ -16,12 +16,12 @@ import click
 
 from . import __version__
 from .bench.command import bench
-from .codegen import codegen
-from .dumps import dumps
+from .codegen.command import codegen
+from .dumps.command import dumps
 from .git import Refused
-from .port import port
-from .race import race
-from .triage import triage
+from .port.command import port
+from .race.command import race
+from .triage.command import triage
 from .verdict import Exit
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ import pytest
 from parity import cli
 from parity.arms import Arm
 from parity.catalog import resolve
-from parity.codegen import compile_arms
-from parity.codegen_cases import Call, calls
-from parity.codegen_compare import Change, Pair, compare, exit_code, generated_code_identical
-from parity.codegen_ptx import count, normalise
-from parity.codegen_row import FIGURES, row_of
-from parity.occupancy import ARCHS, resident_warps
+from parity.codegen.cases import Call, calls
+from parity.codegen.command import compile_arms
+from parity.codegen.compare import Change, Pair, compare, exit_code, generated_code_identical
+from parity.codegen.occupancy import ARCHS, resident_warps
+from parity.codegen.ptx import count, normalise
+from parity.codegen.row import FIGURES, row_of
 from parity.spec import OpSpec
 from parity.verdict import Exit
 
@@ -519,8 +519,8 @@ def test_what_is_predicted_is_what_a_gpu_loads(op: str, tmp_path: Path) -> None:
     arch = local_architecture()
     if arch not in ARCHS:
         pytest.skip("NOT_RUN: needs a GPU of sm_90, sm_100 or sm_103")
-    from parity.codegen_capture import capture
-    from parity.codegen_measure import code_digest, measure
+    from parity.codegen.capture import capture
+    from parity.codegen.measure import code_digest, measure
 
     spec = resolve("parity")[op]
     for call in calls(spec)[::5]:

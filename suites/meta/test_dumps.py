@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 from parity import cli, dumps
-from parity.dumps_compare import BINS_PER_OCTAVE, k3
+from parity.dumps.compare import BINS_PER_OCTAVE, k3
 
 ROOT = Path(__file__).resolve().parents[2]
 Row = dict[str, Any]

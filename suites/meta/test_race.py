@@ -12,8 +12,8 @@ import torch
 
 from parity import cli, race, race_hunt
 from parity.catalog import resolve
-from parity.race import Plan, Row, line, rows_of, summary, tiles_of
-from parity.race_hunt import Outcome, Size, case_of, forced_warps
+from parity.race.command import Plan, Row, line, rows_of, summary, tiles_of
+from parity.race.hunt import Outcome, Size, case_of, forced_warps
 from parity.spec import Input, OpSpec, Output
 from parity.verdict import EXIT_CODES, Exit, Verdict, exit_code
 

@@ -283,7 +283,7 @@ def test_a_target_that_cannot_be_written_is_refused(
 def test_a_large_file_is_read_as_a_stream(tmp_path: Path) -> None:
     import tracemalloc
 
-    from parity.triage_junit import KEPT, read_junit
+    from parity.triage.junit import KEPT, read_junit
 
     long = Test("test_long", ("ValueError", "no", ROPE, "check")).xml(3)
     filler = "x" * (1 << 20) + "\n"

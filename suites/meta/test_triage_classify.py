@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity.triage_cause import EXIT_CODES, Cause, Row, exit_code
-from parity.triage_classify import classify
-from parity.triage_results import Failure, Outcome, Results, key, merge, node_id
+from parity.triage.cause import EXIT_CODES, Cause, Row, exit_code
+from parity.triage.classify import classify
+from parity.triage.results import Failure, Outcome, Results, key, merge, node_id
 from parity.verdict import EXIT_CODES as GATE_CODES
 from parity.verdict import Exit, Verdict
 

@@ -15,8 +15,8 @@ import pytest
 
 from parity.cli import run as parity
 from parity.git import Refused
-from parity.triage_results import Outcome
-from parity.triage_run import Place, Ran, run
+from parity.triage.results import Outcome
+from parity.triage.run import Place, Ran, run
 
 PYTEST = [sys.executable, "-m", "pytest", "-q"]
 LONG = 300.0  # seconds that no run here comes near

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from parity.triage import read
-from parity.triage_results import Outcome
-from parity.triage_signature import failure, normalised
+from parity.triage.command import read
+from parity.triage.results import Outcome
+from parity.triage.signature import failure, normalised
 
 SUITE = {
     "rope.py": """

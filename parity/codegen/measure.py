@@ -17,11 +17,11 @@ from triton import knobs
 from triton.compiler.compiler import get_cache_invalidating_env_vars, make_backend
 from triton.runtime.cache import get_cache_key
 
-from .codegen_capture import Launch
-from .codegen_ptx import Instructions, count, normalise
-from .codegen_row import SCHEMA_VERSION
+from ..record import write_json
+from .capture import Launch
 from .occupancy import MAX_SHARED, MAX_WARPS, resident_warps
-from .record import write_json
+from .ptx import Instructions, count, normalise
+from .row import SCHEMA_VERSION
 
 Figures = dict[str, Any]
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import click
 
-from . import git
-from .arms import workspace
-from .git import Refused
-from .triage_results import Results
-from .triage_run import Place, Ran, run
-from .verdict import Exit
+from .. import git
+from ..arms import workspace
+from ..git import Refused
+from ..verdict import Exit
+from .results import Results
+from .run import Place, Ran, run
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .git import Refused
-from .verdict import Exit
+from ..git import Refused
+from ..verdict import Exit
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -82,9 +82,9 @@ def dumps(
     Columns: prompt_id, sample, position, token_id, old_logprob, train_logprob and, if the run has
     them, mask and reward.  Exit code 1 if a token differs or a limit is passed.
     """
-    from .arms import project_root
-    from .dumps_text import show
-    from .record import write_json
+    from ..arms import project_root
+    from ..record import write_json
+    from .text import show
 
     project = project_root()
     wanted = configured_limits(project) + [Limit(*limit) for limit in limits]
@@ -133,29 +133,29 @@ def compare(
     Raises:
         Refused: a dump that cannot be read or is not whole, or two that have no row in common.
     """
-    from . import dumps_compare
-    from .dumps_verdict import conclusion
+    from . import compare as measured
+    from .verdict import conclusion
 
     with _database(project) as connection:
         arms = _load(connection, base, head, names)
-        if not dumps_compare.join(connection):
+        if not measured.join(connection):
             raise _nothing(base, head, "they have no prompt_id, sample and position in common")
         result: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
             "arms": {
                 dump.arm: {"path": str(dump.path), "files": len(dump.files)}
-                | dumps_compare.arm(connection, dump.arm)
+                | measured.arm(connection, dump.arm)
                 for dump in arms
             },
-            "rollouts": dumps_compare.rollouts(connection),
-            "logprobs": {name: dumps_compare.logprob(connection, name) for name in LOGPROBS},
+            "rollouts": measured.rollouts(connection),
+            "logprobs": {name: measured.logprob(connection, name) for name in LOGPROBS},
             "limits": [
-                asdict(limit) | dumps_compare.above(connection, limit.column, limit.above)
+                asdict(limit) | measured.above(connection, limit.column, limit.above)
                 for limit in limits
             ],
         }
         rewarded = all("reward" in dump.kinds for dump in arms)
-        result["reward"] = dumps_compare.reward(connection) if rewarded else None
+        result["reward"] = measured.reward(connection) if rewarded else None
     return result | conclusion(result)
 
 
@@ -164,7 +164,7 @@ def _database(project: Path) -> Iterator[DuckDBPyConnection]:
     """A private database on disk, so that dumps may be larger than memory."""
     import duckdb
 
-    from .arms import workspace
+    from ..arms import workspace
 
     with tempfile.TemporaryDirectory(prefix="dumps-", dir=workspace(project)) as folder:
         settings: dict[str, Any] = {
@@ -181,19 +181,19 @@ def _database(project: Path) -> Iterator[DuckDBPyConnection]:
 def _load(
     connection: DuckDBPyConnection, base: Path, head: Path, names: dict[str, str]
 ) -> list[Any]:
-    from . import dumps_read
+    from . import read
 
     arms = []
     for name, path in (("base", base), ("head", head)):
-        dump = dumps_read.inspect(connection, name, path, names)
+        dump = read.inspect(connection, name, path, names)
         if dump is None:
             raise _nothing(base, head, f"{name} holds no row")
         arms.append(dump)
     shared = {file.resolve() for file in arms[0].files} & {file.resolve() for file in arms[1].files}
     if shared:
         raise _nothing(base, head, f"both read the file {min(shared)}")
-    dumps_read.check_pair(*arms)
-    dumps_read.load(connection, arms)
+    read.check_pair(*arms)
+    read.load(connection, arms)
     return arms
 
 

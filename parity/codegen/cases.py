@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from .case import Case
-from .generate import finite_axes
-from .spec import OpSpec
+from ..case import Case
+from ..generate import finite_axes
+from ..spec import OpSpec
 
 _COMPILED = (  # other axes change what is in memory only
     "dtype", "table_dtype", "cp_size", "gaps", "variant:cu_seqlens", "variant:position_ids",

@@ -1,4 +1,4 @@
-"""Report logs: JSON lines of pytest-reportlog, and the journals that :mod:`triage_plugin` writes.
+"""Report logs: JSON lines of pytest-reportlog, and the journals that :mod:`.plugin` writes.
 
 A journal is a report log with three more kinds of lines, so that one that ends early still tells
 which test was running and which were to come.
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .triage_results import COLLECT, SESSION, Failure, Outcome
-from .triage_signature import failure
+from .results import COLLECT, SESSION, Failure, Outcome
+from .signature import failure
 
 ENDED_WELL = (0, 1, 5)  # exit statuses of pytest: passed, failed, no tests
 OUTSIDE = "(session)"  # the id of what happens outside any test

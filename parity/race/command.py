@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .verdict import Verdict, exit_code
+from ..verdict import Verdict, exit_code
 
 if TYPE_CHECKING:
     import torch
 
-    from .inputs import Inputs
-    from .race_hunt import Outcome, Size
-    from .spec import OpSpec
+    from ..inputs import Inputs
+    from ..spec import OpSpec
+    from .hunt import Outcome, Size
 
 SCHEMA_VERSION = 1
 
@@ -85,9 +85,9 @@ def race(
     """Run every kernel many times on this GPU, bit for bit against its run in one warp."""
     import torch
 
-    from .interpreter import prepare
-    from .race_hunt import Size
-    from .record import write_json
+    from ..interpreter import prepare
+    from ..record import write_json
+    from .hunt import Size
 
     if not torch.cuda.is_available() or prepare() != "gpu":
         raise ValueError(
@@ -118,8 +118,8 @@ def _contracts(
     ops: str | None, root: Path | None, only: str
 ) -> tuple[list[OpSpec], dict[str, Any]]:
     """The contracts to hunt and which code is behind them."""
-    from .catalog import resolve
-    from .provenance import Misplaced, describe, mount
+    from ..catalog import resolve
+    from ..provenance import Misplaced, describe, mount
 
     if root is not None:
         if not root.is_dir():
@@ -139,7 +139,7 @@ def _contracts(
 
 def rows_of(specs: Sequence[OpSpec], plan: Plan, device: torch.device) -> Iterator[Row]:
     """One row for each setting, in the order in which they run."""
-    from .race_hunt import PASSES, case_of, inputs_of
+    from .hunt import PASSES, case_of, inputs_of
 
     for spec in specs:
         tiles = tiles_of(spec, plan)
@@ -160,9 +160,9 @@ def tiles_of(spec: OpSpec, plan: Plan) -> list[dict[str, int | None]]:
 
 
 def _row(inputs: Inputs, plan: Plan, row: Row) -> Row:
-    from .observe import describe_error
-    from .race_hunt import hunt
-    from .spec import Unsupported
+    from ..observe import describe_error
+    from ..spec import Unsupported
+    from .hunt import hunt
 
     try:
         outcome = hunt(inputs, row.passing, row.warps, plan.repeats)

@@ -14,12 +14,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import git
-from .git import Refused
-from .triage_log import OUTSIDE, Session, outcomes, read_log
-from .triage_results import SESSION, Failure, Outcome, Results, merge
-from .triage_signature import frames_of_stack, own_frame, placed
-from .verdict import Exit
+from .. import git
+from ..git import Refused
+from ..verdict import Exit
+from .log import OUTSIDE, Session, outcomes, read_log
+from .results import SESSION, Failure, Outcome, Results, merge
+from .signature import frames_of_stack, own_frame, placed
 
 GRACE = 5.0  # seconds between asking a process to end and killing it
 PLUGIN = "parity_triage_plugin"
@@ -91,7 +91,7 @@ def _environment(place: Place, token: str, only: list[str] | None) -> dict[str, 
     """The user's environment, with the arm first on the import path and our plugin loaded."""
     plugins = place.folder / "plugin"
     plugins.mkdir()
-    shutil.copy(Path(__file__).with_name("triage_plugin.py"), plugins / f"{PLUGIN}.py")
+    shutil.copy(Path(__file__).with_name("plugin.py"), plugins / f"{PLUGIN}.py")
     environment = {name: text for name, text in os.environ.items() if name not in _OF_A_HOOK}
     sources = [folder for folder in (place.tree / "src", place.tree) if folder.is_dir()]
     path = [*map(str, (plugins, *sources)), environment.get("PYTHONPATH", "")]

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from .git import _INHERITED, GitError, Refused, git
+from ..git import _INHERITED, GitError, Refused, git
 
 # Every option that a user's configuration could turn otherwise.  Without the indent heuristic both
 # diffs slide a block among equal lines to the same end, so that they agree which of them is new.

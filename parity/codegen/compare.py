@@ -12,8 +12,8 @@ from enum import StrEnum
 from math import prod
 from typing import Any
 
-from .codegen_row import Row
-from .verdict import Exit
+from ..verdict import Exit
+from .row import Row
 
 _COMPARED = (
     "registers", "spills", "local_bytes", "shared_bytes", "load_widths", "store_widths",

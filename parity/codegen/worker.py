@@ -14,10 +14,10 @@ from pathlib import Path
 
 from pebble import ProcessExpired, ProcessPool
 
-from .arms import Arm
-from .codegen_cases import Call
-from .codegen_row import Row, row_of
-from .spec import OpSpec, Unsupported
+from ..arms import Arm
+from ..spec import OpSpec, Unsupported
+from .cases import Call
+from .row import Row, row_of
 
 DEADLINE = 300.0  # seconds for one call; a statically unrolled loop over 128 heads takes 6
 START = 300.0  # seconds to import everything, on a cold disk
@@ -97,7 +97,7 @@ def _start(root: str, prefix: str) -> None:
     os.environ.pop("TRITON_INTERPRET", None)  # kernels must be compiled, not interpreted
     os.environ |= {"TRITON_CACHE_DIR": f"{prefix}-{os.getpid()}", "OMP_NUM_THREADS": "1"}
     try:
-        from .provenance import mount
+        from ..provenance import mount
 
         mount(Path(root))
         import torch
@@ -113,14 +113,14 @@ def _ready() -> None:
 
 
 def _specs(ops: str | None) -> list[OpSpec]:
-    from .catalog import resolve
+    from ..catalog import resolve
 
     _ready()
     return list(resolve(ops).values())
 
 
 def _files(specs: list[OpSpec], root: str) -> list[str]:
-    from .provenance import describe
+    from ..provenance import describe
 
     _ready()
     return list(describe(specs, Path(root))["files"])
@@ -128,8 +128,8 @@ def _files(specs: list[OpSpec], root: str) -> list[str]:
 
 def _rows(spec: OpSpec, call: Call, arch: str, cache: str) -> list[Row]:
     """One row for each launch of a call, and one for what stopped it."""
-    from .codegen_capture import capture
-    from .codegen_measure import NotCompiled, describe, measure
+    from .capture import capture
+    from .measure import NotCompiled, describe, measure
 
     _ready()
     try:

@@ -6,10 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from .reports.terminal import plain
-from .triage_cause import EXIT_CODES, Cause, Row, counts, exit_code
-from .triage_results import Results
-from .verdict import Exit
+from ..reports.terminal import plain
+from ..verdict import Exit
+from .cause import EXIT_CODES, Cause, Row, counts, exit_code
+from .results import Results
 
 # A comment on GitHub may have 65536 characters; the most urgent rows come first.
 ROWS, CAUSES = 45_000, 15_000  # characters

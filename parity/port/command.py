@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .git import GitError, Refused
-from .verdict import Exit
+from ..git import GitError, Refused
+from ..verdict import Exit
 
 if TYPE_CHECKING:
-    from .port_lines import Fate, Spot
+    from .lines import Fate, Spot
 
 SCHEMA_VERSION = 1
 
@@ -35,7 +35,7 @@ def port(fix_commit: str, paths: tuple[str, ...], head: str | None, json_file: P
 
     Exit code 1 if a line is edited or lost, 5 if the fix adds no line.
     """
-    from .record import write_json
+    from ..record import write_json
 
     result = compare(Path.cwd(), fix_commit, head, paths)
     if json_file is not None:
@@ -55,9 +55,9 @@ def compare(
     Raises:
         Refused: no repository, an unknown commit, or a fix that adds no line.
     """
-    from . import git
-    from .port_diff import Tree, diff, parent, working_tree
-    from .port_lines import CAME_BACK, fates
+    from .. import git
+    from .diff import Tree, diff, parent, working_tree
+    from .lines import CAME_BACK, fates
 
     top = git.top_level(folder)
     fix = _commit(top, fix_commit)
@@ -92,7 +92,7 @@ def compare(
 
 
 def _commit(top: Path, ref: str) -> str:
-    from .git import git
+    from ..git import git
 
     try:
         wanted = f"{ref}^{{commit}}"
@@ -105,8 +105,8 @@ def _commit(top: Path, ref: str) -> str:
 
 def _blame(top: Path, at: str | None, found: list[Fate]) -> dict[Spot, str]:
     """The commits that wrote the lines which no longer stand as the fix had them."""
-    from .port_diff import blame
-    from .port_lines import STANDS
+    from .diff import blame
+    from .lines import STANDS
 
     changed = [fate.now for fate in found if fate.now and fate.now.line and fate.state != STANDS]
     lines: dict[str, list[int]] = {}
@@ -121,7 +121,7 @@ def _document(fate: Fate, commits: dict[Spot, str]) -> dict[str, Any]:
 
 
 def _conclusion(fix: str, target: str, counts: Counter[str], back: int) -> dict[str, Any]:
-    from .port_lines import EDITED, LOST, MOVED, STANDS
+    from .lines import EDITED, LOST, MOVED, STANDS
 
     kept = counts[STANDS] + counts[MOVED]
     returned = f"; {back} that it removed came back" if back else ""
@@ -140,7 +140,7 @@ def _show(result: dict[str, Any]) -> None:
     """One row a line; an edited line is followed by what it is now."""
     from rich.text import Text
 
-    from .reports.terminal import console, plain
+    from ..reports.terminal import console, plain
 
     rows = [_row(item) for item in (*result["lines"], *result["came_back"])]
     widths = [max(len(row[column]) for row in rows) for column in (1, 2)]

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .git import Refused
+from ..git import Refused
+from ..verdict import Exit
 from .occupancy import ARCHS
-from .verdict import Exit
 
 if TYPE_CHECKING:
-    from .arms import Arm
-    from .codegen_cases import Call
-    from .codegen_compare import Pair
-    from .codegen_row import Row
-    from .codegen_worker import Compiler
-    from .spec import OpSpec
+    from ..arms import Arm
+    from ..spec import OpSpec
+    from .cases import Call
+    from .compare import Pair
+    from .row import Row
+    from .worker import Compiler
 
 WORKERS = 2  # compiling processes, for all arms together
 
@@ -51,10 +51,10 @@ def codegen(
     With a base, compare: equal PTX is GENERATED_CODE_IDENTICAL; new spills, lost vector width, an
     added barrier or launch, a lost occupancy step and a kernel that no longer compiles exit with 1.
     """
-    from .arms import project_root, workspace
-    from .progress import progress
-    from .reports import codegen as report
-    from .reports import terminal
+    from ..arms import project_root, workspace
+    from ..progress import progress
+    from ..reports import codegen as report
+    from ..reports import terminal
 
     archs = _architectures(arch)
     private = workspace(project_root())
@@ -66,7 +66,7 @@ def codegen(
         report.show_idle(output, idle)
         _write(file, {"rows": rows["head"]})
         return _exit_code(rows["head"])
-    from .codegen_compare import compare, exit_code
+    from .compare import compare, exit_code
 
     pairs = compare(rows["base"], rows["head"])
     report.show_pairs(output, [pair.to_dict() for pair in pairs])
@@ -88,8 +88,8 @@ def compile_arms(
         ValueError: unknown ops, or a root without the code they need.
         Refused: two arms have one and the same code, or an arm has code of another place.
     """
-    from .codegen_cases import calls
-    from .codegen_worker import compilers
+    from .cases import calls
+    from .worker import compilers
 
     with (
         tempfile.TemporaryDirectory(prefix="codegen-", dir=private) as scratch,
@@ -127,7 +127,7 @@ def _perform(jobs: list[Job], cache: Path, show: Progress) -> list[list[Row]]:
 
 
 def _refuse_one_file(team: list[Compiler], specs: list[OpSpec]) -> None:
-    from .provenance import Misplaced
+    from ..provenance import Misplaced
 
     try:
         base, head = (set(future.result()) for future in [item.files(specs) for item in team])
@@ -146,7 +146,7 @@ def _arms(
     base: str | None, head: str | None, base_root: Path | None, head_root: Path | None
 ) -> Iterator[list[Arm]]:
     """Base and head, or head alone where nothing names a base."""
-    from .arms import Arm, import_roots, project_root, revisions, working_tree
+    from ..arms import Arm, import_roots, project_root, revisions, working_tree
 
     by_root = base_root is not None or head_root is not None
     if by_root and (base or head):
@@ -195,8 +195,8 @@ def _told(pairs: list[Pair]) -> list[dict[str, Any]]:
 
 
 def _write(file: Path | None, document: dict[str, Any]) -> None:
-    from .codegen_row import SCHEMA_VERSION
-    from .record import write_json
+    from ..record import write_json
+    from .row import SCHEMA_VERSION
 
     if file is not None:
         write_json(file, {"schema_version": SCHEMA_VERSION} | document)

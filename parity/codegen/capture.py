@@ -25,11 +25,11 @@ from triton.runtime import driver
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
-from .codegen_cases import Call
-from .inputs import Inputs, build_inputs
-from .observe import describe_error, observe
+from ..inputs import Inputs, build_inputs
+from ..observe import describe_error, observe
+from ..spec import OpSpec
+from .cases import Call
 from .occupancy import ARCHS
-from .spec import OpSpec
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from difflib import SequenceMatcher
 from typing import Any
 
-from .port_diff import FileDiff
+from .diff import FileDiff
 
 STANDS, MOVED, EDITED, LOST, CAME_BACK = "stands", "moved", "edited", "lost", "came back"
 TRIVIAL = frozenset("()[]{}<>,;: \t\f\v")

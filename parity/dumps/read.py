@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .git import Refused
-from .verdict import Exit
+from ..git import Refused
+from ..verdict import Exit
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from .verdict import Exit
+from ..verdict import Exit
 
 
 class Cause(StrEnum):

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from .triage_cause import Cause, Row
-from .triage_results import COLLECT, SESSION, Failure, Outcome, Results, function, key
+from .cause import Cause, Row
+from .results import COLLECT, SESSION, Failure, Outcome, Results, function, key
 
 RAN = ("passed", "failed")
 ON_BASE_CODE = "(this change's test on base's code)"

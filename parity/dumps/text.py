@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .dumps_verdict import kl, many, place
-from .reports.terminal import console, plain
+from ..reports.terminal import console, plain
+from .verdict import kl, many, place
 
 SHOWN = 10
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import click
 
-from .git import Refused
-from .record import write_json
-from .triage_arms import perform, trees
-from .triage_cause import Row, counts, exit_code
-from .triage_classify import classify
-from .triage_junit import read_junit
-from .triage_log import outcomes, read_log
-from .triage_results import Outcome, Results, merge
+from ..git import Refused
+from ..record import write_json
+from .arms import perform, trees
+from .cause import Row, counts, exit_code
+from .classify import classify
+from .junit import read_junit
+from .log import outcomes, read_log
+from .results import Outcome, Results, merge
 
 SCHEMA_VERSION = 1
 DEADLINE = 3600.0
@@ -80,7 +80,7 @@ def triage(
 
 
 def _conclude(base: Results, head: Results, cross: Results, target: Path | None) -> int:
-    from .triage_table import markdown
+    from .table import markdown
 
     rows = classify(base, head, cross)
     if target:

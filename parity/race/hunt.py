@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 
-from .case import Case
-from .effects import Allocations
-from .inputs import Inputs, bits, build_inputs, dims, shape_of
-from .observe import call_arguments, candidate_function
-from .oracle import by_output, data_names
-from .spec import OpSpec
+from ..case import Case
+from ..effects import Allocations
+from ..inputs import Inputs, bits, build_inputs, dims, shape_of
+from ..observe import call_arguments, candidate_function
+from ..oracle import by_output, data_names
+from ..spec import OpSpec
 
 PASSES = ("forward", "backward")
 Results = tuple[torch.Tensor, ...]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .codegen_cases import Call
-from .spec import OpSpec
+from ..spec import OpSpec
+from .cases import Call
 
 SCHEMA_VERSION = 1
 

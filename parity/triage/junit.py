@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.parsers import expat
 
-from .triage_results import COLLECT, Failure, Outcome, node_id
-from .triage_signature import failure
+from .results import COLLECT, Failure, Outcome, node_id
+from .signature import failure
 
 KEPT = 1 << 18  # characters of one traceback: the frames that matter stand at its end
 WORD = {"failure": "failed", "error": "failed", "skipped": "skipped"}

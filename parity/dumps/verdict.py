@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .verdict import Exit
+from ..verdict import Exit
 
 Quote = Callable[[object], str]  # how text from a dump is shown
 

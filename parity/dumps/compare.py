@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from .dumps_read import LOGPROBS, run
+from .read import LOGPROBS, run
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

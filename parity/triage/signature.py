@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import PurePosixPath
 
-from .triage_results import COLLECT, Failure, function, key
+from .results import COLLECT, Failure, function, key
 
 LONGEST = 300  # characters of a message; what differs later is told by the frames
 # They say what one test wants, so they identify a cause only together with that test.

@@ -1,0 +1,1 @@
+"""What the kernels compile to, without a GPU."""

@@ -1,0 +1,1 @@
+"""Two end-to-end runs compared token by token."""

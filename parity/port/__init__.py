@@ -1,0 +1,1 @@
+"""Whether every line of a fix still stands."""

@@ -1,0 +1,1 @@
+"""Kernels in several warps against the same in one, on a GPU."""

@@ -1,0 +1,1 @@
+"""Which failures of a pytest suite a change causes."""
