@@ -16,7 +16,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from parity import cli, dumps
+from parity import cli
+from parity.dumps import command as dumps
 from parity.dumps.compare import BINS_PER_OCTAVE, k3
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from parity import cli, race, race_hunt
+from parity import cli
 from parity.catalog import resolve
+from parity.race import command as race
+from parity.race import hunt as race_hunt
 from parity.race.command import Plan, Row, line, rows_of, summary, tiles_of
 from parity.race.hunt import Outcome, Size, case_of, forced_warps
 from parity.spec import Input, OpSpec, Output
