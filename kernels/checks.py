@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from .positions import Positions, search_steps
+from .validation import check_values
 
 MAX_ROWS = 2**30  # row numbers are int32 in the kernels, offsets int64
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -85,6 +86,7 @@ def check_tables(cos: Tensor, sin: Tensor, t: Tensor, emb_dim: int) -> None:
 
 def check_positions(
     t: Tensor,
+    length: int,
     cu_seqlens: Tensor | None,
     cu_seqlens_padded: Tensor | None,
     position_ids: Tensor | None,
@@ -92,7 +94,9 @@ def check_positions(
     cp_size: int,
     whole_pack_table: bool,
 ) -> Positions:
-    """The packing of ``t`` as the kernels take it; no value on the device is read.
+    """The packing of ``t`` as the kernels take it, for tables of ``length`` rows.
+
+    No value on the device is read, except inside :func:`.validation.validation`.
 
     Raises:
         ValueError: packing with an SBHD tensor, none with a THD one, or tensors of another kind.
@@ -110,15 +114,17 @@ def check_positions(
         _check_integers("cu_seqlens_padded", cu_seqlens_padded, cu_seqlens.shape[0], t)
     if position_ids is not None:
         _check_integers("position_ids", position_ids, t.shape[0], t)
-        return Positions(None, None, position_ids, 1, 0, 0, 0, 1, False)
-    if cu_seqlens is None:
+        positions = Positions(None, None, position_ids, 1, 0, 0, 0, 1, False)
+    elif cu_seqlens is not None:
+        sequences = cu_seqlens.shape[0] - 1
+        positions = Positions(
+            cu_seqlens, cu_seqlens_padded, None, 1, sequences, search_steps(sequences),
+            cp_rank, cp_size, whole_pack_table,
+        )  # fmt: skip
+    else:
         raise ValueError("Expected cu_seqlens or position_ids with a THD tensor but got neither.")
-    sequences = cu_seqlens.shape[0] - 1
-    steps = search_steps(sequences)
-    return Positions(
-        cu_seqlens, cu_seqlens_padded, None, 1, sequences, steps, cp_rank, cp_size,
-        whole_pack_table,
-    )  # fmt: skip
+    check_values(t, positions, length)
+    return positions
 
 
 def _check_integers(name: str, values: Tensor, length: int | None, t: Tensor) -> None:

@@ -208,8 +208,8 @@ def fused_mla_rope_concat(
         if at position 0.
 
     Raises:
-        ValueError: arguments that do not fit each other; values on the device are not read, and a
-            position outside the tables gives NaN.
+        ValueError: arguments that do not fit each other; values on the device are read only inside
+            :func:`.validation.validation`, and a position outside the tables gives NaN.
     """
     check_data("rope", rope)
     check_data("nope", nope, rope)
@@ -222,6 +222,13 @@ def fused_mla_rope_concat(
     check_rotation(flags.emb_dim, flags.emb_dim)
     check_tables(cos, sin, rope, flags.emb_dim)
     positions = check_positions(
-        rope, cu_seqlens, cu_seqlens_padded, position_ids, cp_rank, cp_size, whole_pack_table
+        rope,
+        cos.shape[0],
+        cu_seqlens,
+        cu_seqlens_padded,
+        position_ids,
+        cp_rank,
+        cp_size,
+        whole_pack_table,
     )
     return _Concat.apply(nope, rope, cos, sin, positions, flags)  # type: ignore[no-any-return]

@@ -112,8 +112,9 @@ def apply_rotary_pos_emb(
                 f"cp_size={cp_size}."
             )
         cp_rank, cp_size = cp_group.rank(), cp_group.size()
-    check_positions(t, cu_seqlens, None, None, cp_rank, cp_size, whole_pack_table)
     _check_freqs(t, freqs, config.rotary_percent)
+    length = freqs.shape[0]
+    check_positions(t, length, cu_seqlens, None, None, cp_rank, cp_size, whole_pack_table)
     _check_max_seqlen(t, freqs, max_seqlen)
     if mla_output_remove_interleaving and not mla_rotary_interleaved:
         raise ValueError(

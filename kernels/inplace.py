@@ -74,6 +74,13 @@ def fused_mla_rope_inplace(
             "gradient; use fused_mla_rope_out_of_place."
         )
     positions = check_positions(
-        t, cu_seqlens_q, cu_seqlens_padded, position_ids, cp_rank, cp_size, whole_pack_table
+        t,
+        cos.shape[0],
+        cu_seqlens_q,
+        cu_seqlens_padded,
+        position_ids,
+        cp_rank,
+        cp_size,
+        whole_pack_table,
     )
     return _RotateInPlace.apply(t, cos, sin, positions, flags)  # type: ignore[no-any-return]

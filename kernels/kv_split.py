@@ -251,8 +251,8 @@ def fused_mla_rope_kv_split(
         are rotated as if at position 0.
 
     Raises:
-        ValueError: arguments that do not fit each other; values on the device are not read, and a
-            position outside the tables gives NaN.
+        ValueError: arguments that do not fit each other; values on the device are read only inside
+            :func:`.validation.validation`, and a position outside the tables gives NaN.
     """
     check_data("kv", kv)
     check_data("k_pos_emb", k_pos_emb, kv)
@@ -266,7 +266,7 @@ def fused_mla_rope_kv_split(
         )
     check_tables(cos, sin, kv, emb_dim)
     positions = check_positions(
-        kv, cu_seqlens_kv, cu_seqlens_padded, None, cp_rank, cp_size, whole_pack_table
+        kv, cos.shape[0], cu_seqlens_kv, cu_seqlens_padded, None, cp_rank, cp_size, whole_pack_table
     )
     flags = Split(emb_dim, k_dim, v_dim, remove_interleaving, tile)
     return _KVSplit.apply(kv, k_pos_emb, cos, sin, positions, flags)  # type: ignore[no-any-return]

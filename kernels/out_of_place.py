@@ -208,12 +208,19 @@ def fused_mla_rope_out_of_place(
         A new contiguous tensor.  Rows of no sequence are rotated as if at position 0.
 
     Raises:
-        ValueError: arguments that do not fit each other; values on the device are not read, and a
-            position outside the tables gives NaN.
+        ValueError: arguments that do not fit each other; values on the device are read only inside
+            :func:`.validation.validation`, and a position outside the tables gives NaN.
     """
     flags = Rotation(nope_dim, emb_dim, inverse, remove_interleaving, rope_first, tile)
     check_call(t, cos, sin, flags, rotary_interleaved)
     positions = check_positions(
-        t, cu_seqlens_q, cu_seqlens_padded, position_ids, cp_rank, cp_size, whole_pack_table
+        t,
+        cos.shape[0],
+        cu_seqlens_q,
+        cu_seqlens_padded,
+        position_ids,
+        cp_rank,
+        cp_size,
+        whole_pack_table,
     )
     return _RotateOutOfPlace.apply(t, cos, sin, positions, flags)  # type: ignore[no-any-return]
