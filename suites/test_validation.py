@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from itertools import accumulate, count
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -22,10 +24,57 @@ from parity.kernels.validation import validation
 from parity.reference.positions import look_up_tables
 from parity.runner import device
 
-offsets = st.lists(st.integers(-1, 12), min_size=1, max_size=4)
-rising = st.lists(st.sampled_from([0, 0, 1, 2, 4, 8]), max_size=3).map(
-    lambda steps: [sum(steps[:n]) for n in range(len(steps) + 1)]
-)
+
+@dataclass
+class Pack:
+    """The positions of a THD tensor: legal, or with one number moved by a little."""
+
+    starts: list[int]
+    padded: list[int] | None
+    ids: list[int] | None
+    tokens: int
+    cp_rank: int
+    cp_size: int
+    length: int
+    whole_pack: bool
+
+
+@st.composite
+def packs(draw: st.DrawFn) -> Pack:
+    size = draw(st.sampled_from([1, 1, 2, 4]))
+    rank = draw(st.integers(0, size - 1))
+    unit = 1 if size == 1 else 2 * size
+    lengths = draw(st.lists(st.integers(0, 3).map(lambda n: n * unit), max_size=3))
+    rooms = [length + draw(st.sampled_from([0, 0, size])) for length in lengths]
+    starts, places = ([0, *accumulate(steps)] for steps in (lengths, rooms))
+    padded = places if places != starts or draw(st.booleans()) else None
+    tokens = (padded or starts)[-1] // size + draw(st.sampled_from([0, 0, 1]))
+    ids = draw(st.none() | st.lists(st.integers(0, 5), min_size=tokens, max_size=tokens))
+    whole_pack = draw(st.booleans())
+    pack = Pack(starts, padded, ids, tokens, rank, size, 0, whole_pack)
+    pack.length = draw(st.integers(0, 2)) + next(n for n in count() if not refuses(pack, n))
+    item = draw(st.sampled_from(["nothing", "length", "tokens", "starts", "padded", "ids"]))
+    by = draw(st.sampled_from([-size, -1, 1, size]))
+    if item in ("length", "tokens"):
+        if ids is None or item == "length":
+            setattr(pack, item, max(0, getattr(pack, item) + by))
+    elif getattr(pack, item, None):
+        numbers = list(getattr(pack, item))
+        numbers[draw(st.integers(0, len(numbers) - 1))] += by
+        setattr(pack, item, numbers)
+    return pack
+
+
+def refuses(pack: Pack, length: int) -> bool:
+    """Whether the reference refuses the pack with tables of ``length`` rows."""
+    packing = [integers(item) for item in (pack.starts, pack.padded, pack.ids)]
+    table, shape = torch.zeros(length, 2), torch.Size([pack.tokens, 1, 2])
+    ranks = pack.cp_rank, pack.cp_size, pack.whole_pack
+    return refused(lambda: look_up_tables(table, table, shape, 2, *packing, *ranks))
+
+
+def integers(numbers: list[int] | None) -> Tensor | None:
+    return None if numbers is None else torch.tensor(numbers, dtype=torch.int32)
 
 
 def refused(call: Callable[[], object]) -> bool:
@@ -36,37 +85,14 @@ def refused(call: Callable[[], object]) -> bool:
     return False
 
 
-@given(
-    starts=offsets | rising,
-    padded=st.none() | offsets | rising,
-    ids=st.none() | st.lists(st.integers(-1, 6), max_size=6),
-    tokens=st.integers(0, 16),
-    rank_of=st.sampled_from([(0, 1), (0, 2), (1, 2), (3, 4)]),
-    length=st.integers(0, 9),
-    whole_pack=st.booleans(),
-    dtype=st.sampled_from([torch.int32, torch.int64]),
-)
-def test_kernels_refuse_exactly_what_the_reference_refuses(
-    starts: list[int],
-    padded: list[int] | None,
-    ids: list[int] | None,
-    tokens: int,
-    rank_of: tuple[int, int],
-    length: int,
-    whole_pack: bool,
-    dtype: torch.dtype,
-) -> None:
-    tokens = tokens if ids is None else len(ids)
-    packing = [None if v is None else torch.tensor(v, dtype=dtype) for v in (starts, padded, ids)]
-    t, table = torch.zeros(tokens, 1, 2), torch.zeros(length, 2)
-    if padded is not None and len(padded) != len(starts):
-        return  # a length, which is always checked
+@settings(max_examples=500)
+@given(packs())
+def test_kernels_refuse_exactly_what_the_reference_refuses(pack: Pack) -> None:
+    packing = [integers(item) for item in (pack.starts, pack.padded, pack.ids)]
+    t, ranks = torch.zeros(pack.tokens, 1, 2), (pack.cp_rank, pack.cp_size, pack.whole_pack)
     with validation():
-        kernels = refused(lambda: check_positions(t, length, *packing, *rank_of, whole_pack))
-    reference = refused(
-        lambda: look_up_tables(table, table, t.shape, 2, *packing, *rank_of, whole_pack)
-    )
-    assert kernels == reference
+        kernels = refused(lambda: check_positions(t, pack.length, *packing, *ranks))
+    assert kernels == refuses(pack, pack.length)
 
 
 def call(op: Callable[..., Any], cu_seqlens: list[int], length: int) -> Any:
