@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from parity import cli, isolation, load
-from parity import gate as gate_module
+from parity.gate import report
 from parity.verdict import Exit, Verdict
 
 # One op for each function of `ops_kernel`; all of them double their argument.
@@ -159,7 +159,7 @@ def test_every_outcome_and_its_replay(here: Path, capsys: pytest.CaptureFixture[
 def test_a_lost_process_costs_one_case(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A crash, an exit and a hang in head end up as regressions; the other op is compared."""
     monkeypatch.setattr(isolation, "DEADLINE", 15.0)
-    monkeypatch.setattr(gate_module, "SHRINK_SECONDS", 0.0)
+    monkeypatch.setattr(report, "SHRINK_SECONDS", 0.0)
     names = ("killed", "exits", "hangs", "well")
     base = root(here / "base", names, dict.fromkeys(names, RIGHT))
     bodies = {

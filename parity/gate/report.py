@@ -1,0 +1,107 @@
+"""The end of a gate: verdicts, the smallest failing cases, ``result.json``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from ..verdict import EXIT_CODES, Exit, Judgement, Verdict, exit_code
+from .comparison import Comparison
+from .smallest import Shrinker
+
+SHRINK_SECONDS = 90.0  # for all regressions of a run together
+
+
+def conclude(comparison: Comparison, *, interrupted: bool = False) -> dict[str, Any]:
+    """Judge what has run, shrink the regressions, write ``result.json`` and return its content."""
+    if not interrupted:
+        comparison.ask_siblings()
+    judgements = comparison.judgements()
+    code = Exit.INTERRUPTED if interrupted else exit_code(item.verdict for item in judgements)
+    shrinker = Shrinker(comparison, judgements, 0.0 if interrupted else SHRINK_SECONDS)
+    counts = _counts(judgements)
+    by_op = {op: _counts(i for i in judgements if i.op == op) for op in _ops(comparison)}
+    described = comparison.run.document("run")
+    result = {
+        "run": comparison.run.id,
+        "exit_code": int(code),
+        "sentence": _sentence(code, len(comparison.jobs), counts),
+        "arms": described["arms"],
+        "cases": described["cases"],
+        "counts": counts,
+        "ops": by_op,
+        "items": [_item(group, shrinker) for group in _groups(judgements)],
+    }
+    comparison.run.write("result", result)
+    return result
+
+
+def _ops(comparison: Comparison) -> list[str]:
+    return list(dict.fromkeys(case.op for _, case in comparison.jobs))
+
+
+def _groups(judgements: Iterable[Judgement]) -> list[list[Judgement]]:
+    """Failures of one op, verdict and family together; what decides the exit code comes first."""
+    groups: dict[tuple[str, str, str], list[Judgement]] = {}
+    for item in judgements:
+        groups.setdefault((item.op, item.verdict, item.family), []).append(item)
+    urgency = (Exit.REGRESSION, Exit.INCONCLUSIVE, Exit.OK)
+    ordered = sorted(groups.items())
+    ordered.sort(key=lambda group: urgency.index(EXIT_CODES[group[1][0].verdict]))
+    return [group for _, group in ordered]
+
+
+def _counts(judgements: Iterable[Judgement]) -> dict[str, int]:
+    """How many cases have each verdict; a case with several failures counts under each."""
+    pairs = {(item.verdict, item.case_id) for item in judgements}
+    return dict(sorted(Counter(str(verdict) for verdict, _ in pairs).items()))
+
+
+def _sentence(code: Exit, cases: int, counts: dict[str, int]) -> str:
+    """The outcome in one line; the counts are of cases."""
+    worse = counts.get(Verdict.REGRESSION, 0) + counts.get(Verdict.LOST_CAPABILITY, 0)
+    ran = cases - counts.get(Verdict.NOT_RUN, 0)
+    told = {
+        Exit.OK: f"no regression in {cases} cases",
+        Exit.REGRESSION: f"regression in {worse} of {cases} cases",
+        Exit.INTERRUPTED: f"interrupted, {ran} of {cases} cases ran in both arms",
+        Exit.NOTHING_COMPARED: f"nothing compared, none of {cases} cases ran in either arm",
+        Exit.INCONCLUSIVE: f"inconclusive, not all of {cases} cases could be judged",
+    }
+    listed = ", ".join(f"{verdict} {count}" for verdict, count in counts.items())
+    return f"Verdict: {told[code]}" + (f" ({listed})." if listed else ".")
+
+
+def _item(group: list[Judgement], shrinker: Shrinker) -> dict[str, Any]:
+    """What ``result.json`` says about the cases of one op with one verdict and one family."""
+    cases = {item.case_id: item for item in group}
+    # A fix is best shown by a case that head passes, since its replay then says so.
+    shown = [case for case in cases if shrinker.passes(case)] or list(cases)
+    smallest = min(shown if group[0].verdict == Verdict.FIXED else cases, key=shrinker.weight)
+    first = cases[smallest]
+    small = shrinker.smallest(first)
+    return {
+        "op": first.op,
+        "verdict": str(first.verdict),
+        "signature": small.judgement.signature,
+        "family": first.family,
+        "sentence": small.judgement.sentence,
+        "evidence": small.judgement.evidence,
+        "headroom": _largest_change(group),
+        "cases": list(cases),
+        "minimal_case": small.judgement.case_id,
+        "minimal_summary": small.summary,
+        "shrinking_exhausted": small.exhausted,
+        "replay": f"parity replay {small.judgement.case_id}",
+    }
+
+
+def _largest_change(group: list[Judgement]) -> dict[str, list[float]]:
+    """By tensor, the headroom before and after in the case where head uses most of the bound."""
+    found: dict[str, list[float]] = {}
+    for item in group:
+        for tensor, (before, after) in item.headroom.items():
+            if after >= found.get(tensor, [0.0, 0.0])[1]:
+                found[tensor] = [before, after]
+    return found
