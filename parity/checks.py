@@ -131,20 +131,26 @@ def writes_everything(evidence: Evidence) -> Iterator[Finding]:
 def agrees_with_oracle(evidence: Evidence) -> Iterator[Finding]:
     """Every element within its derived bound of the float64 oracle; copies keep their bits."""
     for name in evidence.comparable():
-        actual = evidence.settled(name, evidence.seen.results[name])
-        oracle = evidence.settled(name, evidence.expected.oracle[name])
-        if mismatch := non_finite(actual=actual, expected=oracle):
+        if mismatch := oracle_mismatch(evidence, name):
             yield _value_finding(evidence, "values", name, mismatch)
-            continue
-        exact = must_keep_bits(actual.dtype, oracle=oracle, terms=evidence.expected.terms[name])
-        mismatch = within(actual=actual, expected=oracle, limit=bound_of(evidence, name))
-        summed = name in (*evidence.seen.inputs.spec.sums, *evidence.seen.inputs.spec.rounded_sums)
-        signed_zero = None if summed else exact  # a sum begins at +0, also over one head
-        mismatch = mismatch or same_bits(
-            actual=actual, expected=oracle.to(actual.dtype), where=exact, signed_zero=signed_zero
+
+
+def oracle_mismatch(evidence: Evidence, name: str) -> Mismatch | None:
+    """Where a comparable result is not what the oracle allows."""
+    actual = evidence.settled(name, evidence.seen.results[name])
+    oracle = evidence.settled(name, evidence.expected.oracle[name])
+    exact = must_keep_bits(actual.dtype, oracle=oracle, terms=evidence.expected.terms[name])
+    summed = name in (*evidence.seen.inputs.spec.sums, *evidence.seen.inputs.spec.rounded_sums)
+    return (
+        non_finite(actual=actual, expected=oracle)
+        or within(actual=actual, expected=oracle, limit=bound_of(evidence, name))
+        or same_bits(
+            actual=actual,
+            expected=oracle.to(actual.dtype),
+            where=exact,
+            signed_zero=None if summed else exact,  # a sum begins at +0, also over one head
         )
-        if mismatch:
-            yield _value_finding(evidence, "values", name, mismatch)
+    )
 
 
 def headroom(evidence: Evidence) -> dict[str, float]:
@@ -181,12 +187,16 @@ def equals_reference(evidence: Evidence) -> Iterator[Finding]:
     if not evidence.seen.inputs.spec.bit_equal:
         return
     for name in evidence.comparable():
-        mismatch = same_bits(
-            actual=evidence.settled(name, evidence.seen.results[name]),
-            expected=evidence.settled(name, evidence.expected.reference[name]),
-        )
-        if mismatch:
+        if mismatch := reference_mismatch(evidence, name):
             yield _value_finding(evidence, "reference_bits", name, mismatch)
+
+
+def reference_mismatch(evidence: Evidence, name: str) -> Mismatch | None:
+    """Where a comparable result has other bits than the reference's."""
+    return same_bits(
+        actual=evidence.settled(name, evidence.seen.results[name]),
+        expected=evidence.settled(name, evidence.expected.reference[name]),
+    )
 
 
 def keeps_inputs(evidence: Evidence) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 # How large a wrong value is, and the rank of that; garbage may or may not be finite.
 BANDS = {"bits": 0, "up to 4 bounds": 1, "up to 256 bounds": 2, "far off": 3, "non-finite": 3}
 STATUSES = ("passed", "failed", "unsupported", "crashed", "timeout", "infrastructure")
@@ -55,7 +55,8 @@ class Record:
     ``checks`` are the names of the checks that ran, ``digests`` the SHA-256 of every output and
     gradient, ``headroom`` the share of its bound that each of them used (at most 1 where the bound
     holds), ``inputs`` the digest of everything the candidate was given, ``expected`` that of what
-    this arm's reference says it should give.
+    this arm's reference says it should give.  ``ulps`` and ``maps`` are for pictures
+    (:mod:`parity.pictures`).
     """
 
     case_id: str
@@ -69,6 +70,8 @@ class Record:
     inputs: str = ""
     expected: str = ""
     reason: str = ""
+    ulps: dict[str, list[int]] = field(default_factory=dict)
+    maps: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:

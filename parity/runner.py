@@ -15,6 +15,7 @@ from .generate import is_legal
 from .inputs import Inputs, build_inputs, rows_in_sequences, tensor_bytes
 from .observe import observe
 from .oracle import Expectation, expect
+from .pictures import mismatch_maps, ulp_histograms
 from .record import Finding, Record
 from .refusals import refuses
 from .relations import relates
@@ -62,6 +63,8 @@ def run_case(spec: OpSpec, case: Case, arm: str = "head") -> Record:
         headroom=headroom(evidence),
         inputs=digest,
         expected=_digest_of(expected.oracle),
+        ulps=ulp_histograms(evidence),
+        maps=mismatch_maps(evidence, findings),
     )
 
 

@@ -6,6 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from ..case import Case
+from ..coverage import covered
+from ..spec import OpSpec
 from ..verdict import EXIT_CODES, Exit, Judgement, Verdict, exit_code
 from .comparison import Comparison
 from .smallest import Shrinker
@@ -31,6 +34,7 @@ def conclude(comparison: Comparison, *, interrupted: bool = False) -> dict[str, 
         "cases": described["cases"],
         "counts": counts,
         "ops": by_op,
+        "coverage": _coverage(comparison),
         "items": [_item(group, shrinker) for group in _groups(judgements)],
     }
     comparison.run.write("result", result)
@@ -39,6 +43,17 @@ def conclude(comparison: Comparison, *, interrupted: bool = False) -> dict[str, 
 
 def _ops(comparison: Comparison) -> list[str]:
     return list(dict.fromkeys(case.op for _, case in comparison.jobs))
+
+
+def _coverage(comparison: Comparison) -> dict[str, Any]:
+    """By op, what the cases covered that ran in both arms; one arm's skip compares nothing."""
+    ran: dict[str, tuple[OpSpec, list[Case]]] = {}
+    for spec, case in comparison.jobs:
+        cases = ran.setdefault(spec.name, (spec, []))[1]
+        records = [found.get(case.id) for found in comparison.records.values()]
+        if all(record and record.status in ("passed", "failed") for record in records):
+            cases.append(case)
+    return {name: covered(spec, cases) for name, (spec, cases) in ran.items()}
 
 
 def _groups(judgements: Iterable[Judgement]) -> list[list[Judgement]]:

@@ -1,0 +1,118 @@
+"""What a report draws of a case: how far results are from the oracle, and where they are wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .bounds import ulp
+from .case import Case
+from .checks import Evidence, oracle_mismatch, reference_mismatch
+from .inputs import dims
+from .record import Finding
+
+ULP_BINS = 32
+SMALLEST = -6  # bin 1 is up to 2^-6 ulp, bin n up to 2^(n - 7), bin 30 all beyond 2^22
+CELLS = 64  # of a map, along each axis
+DEPTHS = "0123456789abcdef"  # share of a cell's elements that differ: 0 is none, f is all
+VALUE_CHECKS = ("values", "reference_bits", "written")
+
+
+def ulp_histograms(evidence: Evidence) -> dict[str, list[int]]:
+    """How many elements of each result are how many ulp of their dtype from the oracle.
+
+    Bin 0 holds exact elements, bin 31 those that are NaN or infinite on one side only, the bins
+    between powers of two; zeros at the end are left out.
+    """
+    return {name: _histogram(evidence, name) for name in evidence.comparable()}
+
+
+def _histogram(evidence: Evidence, name: str) -> list[int]:
+    seen = evidence.seen.results[name]
+    actual = evidence.settled(name, seen).double()
+    oracle = evidence.settled(name, evidence.expected.oracle[name])
+    mantissa, exponent = torch.frexp((actual - oracle).abs() / ulp(oracle, seen.dtype))
+    # (2^(k-1), 2^k] ends at a power of two, where a tie of the one rounding lies
+    bins = (exponent - (mantissa == 0.5).int() - SMALLEST + 1).clamp(1, ULP_BINS - 2)
+    bins[~actual.isfinite() | ~oracle.isfinite()] = ULP_BINS - 1
+    bins[(actual == oracle) | (actual.isnan() & oracle.isnan())] = 0
+    counts: list[int] = torch.bincount(bins.flatten(), minlength=ULP_BINS).tolist()
+    while counts and not counts[-1]:
+        counts.pop()
+    return counts
+
+
+def mismatch_maps(evidence: Evidence, findings: list[Finding]) -> dict[str, dict[str, Any]]:
+    """Where the results that a check of values found wrong differ, by tensor.
+
+    ``shape`` is (tokens, heads, lanes), batch after batch; ``by_lane`` and ``by_head`` are maps of
+    at most 64 x 64 cells, a text of hex digits for each row: the share of the cell that differs.
+    ``sequences`` are the tokens that begin one, ``rotated`` is the range of rotated lanes, and
+    ``tile`` the number of heads of a program, 0 where programs do not begin with a head.
+    """
+    found = {}
+    for name in {item.tensor for item in findings if item.check in VALUE_CHECKS}:
+        mismatch = oracle_mismatch(evidence, name) or reference_mismatch(evidence, name)
+        if mismatch is not None and mismatch.where.dim() > 0:
+            found[name] = _map(evidence, name, mismatch.where)
+    return found
+
+
+def _map(evidence: Evidence, name: str, where: torch.Tensor) -> dict[str, Any]:
+    case = evidence.seen.inputs.case
+    cube = _cube(where, case)
+    lanes = _cube(evidence.expected.terms[name] > 1, case).flatten(0, 1).any(0).nonzero().flatten()
+    return {
+        "shape": list(cube.shape),
+        "by_lane": _cells(cube.float().mean(1)),
+        "by_head": _cells(cube.float().mean(2)),
+        "sequences": _sequences(case),
+        "rotated": [int(lanes[0]), int(lanes[-1]) + 1] if len(lanes) else [],
+        "tile": _heads_of_a_program(case, cube.shape[1]),
+    }
+
+
+def _cube(tensor: torch.Tensor, case: Case) -> torch.Tensor:
+    """[tokens, heads, lanes] of a result, the tokens of one batch entry together."""
+    if case.layout in ("sbhd", "bshd") and tensor.dim() > 2:
+        tensor = (tensor.transpose(0, 1) if case.layout == "sbhd" else tensor).flatten(0, 1)
+    if tensor.dim() == 1:
+        return tensor[:, None, None]
+    return tensor.reshape(tensor.shape[0], -1, tensor.shape[-1])
+
+
+def _cells(share: torch.Tensor) -> list[str]:
+    """A map ``[rows, columns]`` of shares, coarsened; what differs at all stays visible."""
+    for axis in (0, 1):
+        size = share.shape[axis]
+        count = min(CELLS, size)
+        cell = torch.arange(size, device=share.device) * count // max(size, 1)
+        shape = [count, share.shape[1]] if axis == 0 else [share.shape[0], count]
+        sums = share.new_zeros(shape).index_add(axis, cell, share)
+        sizes = torch.bincount(cell, minlength=count).view(-1, *[1] * (1 - axis))
+        share = sums / sizes
+    depths = (share * (len(DEPTHS) - 1)).ceil().int().clamp(max=len(DEPTHS) - 1)
+    return ["".join(DEPTHS[depth] for depth in row) for row in depths.tolist()]
+
+
+def _sequences(case: Case) -> list[int]:
+    if case.layout == "plain":
+        return [0]
+    if case.layout != "thd":
+        return list(range(0, case.axes["seq"] * case.axes["batch"], case.axes["seq"]))
+    starts, start = [], 0
+    for length, gap in zip(case.lengths, case.gaps, strict=True):
+        if length:
+            starts.append(start)
+        start += (length + gap) // case.cp_size
+    return starts + ([start] if start < dims(case)["tokens"] else [])
+
+
+def _heads_of_a_program(case: Case, heads: int) -> int:
+    """Tiles named BLOCK_... cut the heads; others cut (token, head) rows, which are heads where
+    the tile divides their number."""
+    for name, size in case.tile.items():
+        if size and size < heads and (name.startswith("BLOCK_") or heads % size == 0):
+            return size
+    return 0
