@@ -32,14 +32,15 @@ class Place:
     """Where a command runs: an arm's tree, the folder in it, and where its journals go.
 
     ``checkout`` is the user's, whose code must not be imported in the arm's place; nor must an
-    installed copy of the files that differ between the arms, ``changed``.
+    installed copy of the files that differ between the arms, ``changed``.  None where the tree is
+    the user's own.
     """
 
     name: str
     tree: Path
     inside: Path
     folder: Path
-    checkout: Path
+    checkout: Path | None
     changed: tuple[str, ...] = ()
 
     @property
@@ -200,6 +201,8 @@ def _outside(kind: str, *ranks: int) -> Outcome:
 
 def _refuse_other_code(place: Place) -> None:
     """Refuse results of code that is not the arm's: an install can win over it."""
+    if place.checkout is None:
+        return
     tracked = set(git.git(place.checkout, "ls-files", "-z").split("\0"))
     for path in sorted(place.folder.glob("*.imports")):
         for file in map(Path, json.loads(path.read_text("utf-8"))):
