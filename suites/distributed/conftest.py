@@ -159,7 +159,7 @@ def sentences(results: Results) -> dict[str, str]:
 
 def _line(failure: Failure) -> str:
     ranks = ", ".join(map(str, failure.ranks)) or "unknown"
-    return f"{failure.signature} (ranks {ranks}) {failure.exact}".strip()
+    return f"{failure.exact or failure.signature} (ranks {ranks})"
 
 
 @pytest.fixture(autouse=True)
