@@ -14,6 +14,7 @@ from .inputs import bits
 from .observe import Observation, describe_error
 from .oracle import Expectation
 from .record import Finding
+from .watching import WRITES_OUTSIDE, memory_findings, shown
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,8 @@ def writes_everything(evidence: Evidence) -> Iterator[Finding]:
                 "never written",
                 locus=_locus(evidence, name, left),
                 sentence=f"Expected every element of {name} to be written but "
-                f"{name}{list(place)} and {int(left.sum()) - 1} others never were.",
+                f"{name}{list(place)} and {int(left.sum()) - 1} others never were."
+                + shown(evidence.seen, ("left_unwritten",)),
             )
 
 
@@ -254,8 +256,13 @@ def stays_inside(evidence: Evidence) -> Iterator[Finding]:
                 "written outside",
                 sentence=f"Expected {phase} to write only inside its tensors but it wrote "
                 f"{len(outside)} elements outside {name}, the first "
-                f"{item.index(int(outside[0]))}.",
+                f"{item.index(int(outside[0]))}." + shown(seen, WRITES_OUTSIDE),
             )
+    for phase, found in memory_findings(seen, WRITES_OUTSIDE):
+        if not reported:  # it wrote what was there already
+            reported.add(phase)
+            sentence = f"Expected {phase} to write only inside its tensors but {found.sentence}"
+            yield Finding("guards", phase, "written outside", sentence=sentence)
 
 
 Check = Callable[[Evidence], Iterator[Finding]]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,6 +17,10 @@ from .effects import Allocation, Allocations
 from .inputs import Guarded, Inputs, incoming_gradient
 from .oracle import Tensors, by_output, data_names
 from .spec import Unsupported
+from .watching import watched
+
+if TYPE_CHECKING:
+    from .cpu_tier.tracing import Trace
 
 _LIBRARIES = ("/torch/", "/triton/", "/numpy/")
 _HARNESS = str(Path(__file__).parent) + "/"
@@ -28,6 +32,7 @@ class Observation:
 
     ``results`` holds copies of the outputs, taken right after forward, and of the gradients.
     ``returned`` are the output tensors themselves.  ``error`` is the exception that ended the run.
+    ``traces`` says by phase what kernels did to memory, on the CPU tier.
     """
 
     inputs: Inputs
@@ -35,6 +40,7 @@ class Observation:
     returned: Tensors = field(default_factory=dict)
     gradients: dict[str, Guarded] = field(default_factory=dict)
     allocations: list[Allocation] = field(default_factory=list)
+    traces: dict[str, Trace] = field(default_factory=dict)
     phase: str = "forward"
     error: Exception | None = None
 
@@ -83,7 +89,7 @@ def _forward(inputs: Inputs, seen: Observation) -> Tensors:
     }
     fed = {name: feed(leaf, inputs.tensors[name].tensor) for name, leaf in leaves.items()}
     arguments = call_arguments(candidate, inputs, fed)
-    with Allocations("forward", seen.allocations):
+    with Allocations("forward", seen.allocations), watched(seen, "forward"):
         result = candidate(**arguments)
     _synchronize(inputs.device)
     seen.returned = by_output(inputs, result)
@@ -96,7 +102,7 @@ def _backward(inputs: Inputs, seen: Observation, leaves: Tensors) -> None:
         name: incoming_gradient(inputs, name, tensor.shape, tensor.dtype)
         for name, tensor in seen.returned.items()
     }
-    with Allocations("backward", seen.allocations):
+    with Allocations("backward", seen.allocations), watched(seen, "backward"):
         found = torch.autograd.grad(
             list(seen.returned.values()),
             list(leaves.values()),

@@ -56,7 +56,8 @@ class Record:
     gradient, ``headroom`` the share of its bound that each of them used (at most 1 where the bound
     holds), ``inputs`` the digest of everything the candidate was given, ``expected`` that of what
     this arm's reference says it should give.  ``ulps`` and ``maps`` are for pictures
-    (:mod:`parity.pictures`).
+    (:mod:`parity.pictures`).  ``hazards`` are failures by analysis that did not strike: no part of
+    the status.
     """
 
     case_id: str
@@ -72,6 +73,7 @@ class Record:
     reason: str = ""
     ulps: dict[str, list[int]] = field(default_factory=dict)
     maps: dict[str, dict[str, Any]] = field(default_factory=dict)
+    hazards: tuple[Finding, ...] = ()
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:
@@ -94,7 +96,8 @@ class Record:
     def from_dict(cls, document: dict[str, Any]) -> Record:
         """The record that :meth:`to_dict` wrote."""
         values = {name: value for name, value in document.items() if name != "schema_version"}
-        values["findings"] = tuple(Finding(**finding) for finding in values["findings"])
+        for name in ("findings", "hazards"):
+            values[name] = tuple(Finding(**finding) for finding in values.get(name, ()))
         values["checks"] = tuple(values["checks"])
         return cls(**values)
 

@@ -117,7 +117,7 @@ def judge(before: Record | None, now: Record) -> Replayed:
     failed_before = bool(before and findings_of(before))
     if now.status == "passed":
         outcome = "FIXED (passes now)" if failed_before else "PASSED"
-        return Replayed(outcome, (), Exit.OK)
+        return Replayed(outcome, tuple(hazard.sentence for hazard in now.hazards), Exit.OK)
     alike = before is not None and _signatures(before) == _signatures(now)
     outcome = "FAILED as recorded" if alike else "FAILED differently" if before else "FAILED"
     return Replayed(outcome, sentences, Exit.REGRESSION)

@@ -13,6 +13,8 @@ from .case import Case
 from .checks import CHECKS, Evidence, headroom
 from .generate import is_legal
 from .inputs import Inputs, build_inputs, rows_in_sequences, tensor_bytes
+from .memory import CHECKS as MEMORY_CHECKS
+from .memory import hazards
 from .observe import observe
 from .oracle import Expectation, expect
 from .pictures import mismatch_maps, ulp_histograms
@@ -20,6 +22,7 @@ from .record import Finding, Record
 from .refusals import refuses
 from .relations import relates
 from .spec import OpSpec, Unsupported
+from .watching import everything_watched
 
 # Checks that call the candidate again.  Each picks one variation by the seed of the case, which
 # shrinking keeps, and returns its name (empty if none applies); they wait for a clean first run.
@@ -46,8 +49,9 @@ def run_case(spec: OpSpec, case: Case, arm: str = "head") -> Record:
         return Record(case.id, spec.name, arm, "unsupported", inputs=digest, reason=str(limitation))
     expected = _expected(spec, case, inputs.device)
     evidence = Evidence(seen, expected, _specified_rows(inputs))
-    findings = [finding for check in CHECKS.values() for finding in check(evidence)]
-    checks = list(CHECKS)
+    applied = CHECKS | (MEMORY_CHECKS if everything_watched(seen) else {})
+    findings = [finding for check in applied.values() for finding in check(evidence)]
+    checks = list(applied)
     for extra in () if findings else EXTRAS:
         name, found = extra(evidence)
         checks += [name] if name else []
@@ -65,6 +69,7 @@ def run_case(spec: OpSpec, case: Case, arm: str = "head") -> Record:
         expected=_digest_of(expected.oracle),
         ulps=ulp_histograms(evidence),
         maps=mismatch_maps(evidence, findings),
+        hazards=hazards(seen, findings),
     )
 
 

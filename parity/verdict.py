@@ -102,7 +102,7 @@ class Judgement:
 
 def exit_code(verdicts: Iterable[Verdict]) -> Exit:
     """The exit code of a comparison: a regression outranks every doubt, a doubt every pass."""
-    found = set(verdicts)
+    found = set(verdicts) - {Verdict.HAZARD}  # said beside another verdict on the same case
     if found <= {Verdict.UNSUPPORTED}:
         return Exit.NOTHING_COMPARED
     if found <= {Verdict.UNSUPPORTED, *BOTH_FAIL}:
@@ -189,9 +189,22 @@ def classify(
         return [_because(blank, Verdict.INCONCLUSIVE, OTHER_REFERENCE)]
     if "unsupported" in (base.status, head.status):
         return _capability(blank, base, head, seen_base)
+    hazards = _hazards(blank, base, head)
     if findings_of(base) or findings_of(head):
-        return _failures(blank, base, head, seen_base, seen_head)
-    return [_values(blank, base, head)]
+        return _failures(blank, base, head, seen_base, seen_head) + hazards
+    return [_values(blank, base, head), *hazards]
+
+
+def _hazards(blank: Judgement, base: Record, head: Record) -> list[Judgement]:
+    """What may go wrong by analysis, and in which arm; it struck in none, so nothing is accused."""
+    arms = [{item.signature: item for item in record.hazards} for record in (base, head)]
+    judgements = []
+    for signature, finding in (arms[0] | arms[1]).items():
+        shown = [signature in arm for arm in arms]
+        where = "In both" if all(shown) else "In head only" if shown[1] else "In base only"
+        sentence = f"{where}, by analysis: {finding.sentence}"
+        judgements.append(_found(blank, Verdict.HAZARD, finding, sentence))
+    return judgements
 
 
 def _because(blank: Judgement, verdict: Verdict, reason: str, sentence: str = "") -> Judgement:

@@ -26,7 +26,7 @@ def never_written(launch: Launch, fresh: FreshMemory) -> list[MemoryFinding]:
         if written is None:
             continue
         byte = access.address.astype(np.int64) - start
-        missing = ~written[byte]
+        missing = ~written[byte] & access.argument.in_view(access.address)
         if access.operation != "store" and missing.any():
             findings.append(launch.finding("read_never_written", access, missing))
         if access.operation != "load":
@@ -43,9 +43,11 @@ def unwritten(fresh: FreshMemory) -> list[MemoryFinding]:
         if start in fresh.storages:
             written, tensor = fresh.storages[start]
             argument = Argument(name, tensor)
-            missing = argument.view & ~written[:: argument.size][: len(argument.view)]
+            here = tensor.data_ptr()
+            own = written[here - start :: argument.size][: len(argument.view)]
+            missing = argument.view & ~own
             if missing.any():
-                first = start + int(np.argmax(missing)) * argument.size
+                first = here + int(np.argmax(missing)) * argument.size
                 place, count = argument.name_of(first), int(missing.sum())
                 kind = "left_unwritten"
                 findings.append(MemoryFinding(kind, kernel, "", name, place, (), count))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,11 +13,35 @@ from .memory import Array
 
 
 @dataclass(frozen=True)
-class Argument:
-    """One tensor argument of a kernel: `name` is the kernel's parameter."""
+class Owner:
+    """The tensor that the memory behind an argument belongs to, under the name its op gives it.
+
+    What its storage has before its first and after its last element is not the op's.
+    """
 
     name: str
     tensor: torch.Tensor
+
+
+Owners = Callable[[torch.Tensor], Owner | None]
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One tensor argument of a kernel: `name` is the kernel's parameter.
+
+    Where an owner of its memory is known, `tensor` is that one, and `owner` is what it is called.
+    """
+
+    name: str
+    tensor: torch.Tensor
+    owner: str = ""
+
+    @classmethod
+    def of(cls, name: str, tensor: torch.Tensor, owners: Owners) -> Argument:
+        """The argument of a launch: its own tensor, or the one that owns its memory."""
+        owner = owners(tensor)
+        return cls(name, owner.tensor, owner.name) if owner else cls(name, tensor)
 
     @property
     def size(self) -> int:
@@ -52,6 +77,13 @@ class Argument:
         start, count = self.storage
         offset = addresses.astype(np.int64) - start
         return np.asarray((offset >= 0) & (offset + self.size <= count))
+
+    def in_reach(self, addresses: Array) -> Array:
+        """Whether the element at each address lies in memory that the tensor's storage promises."""
+        if not self.owner:
+            return self.in_storage(addresses)
+        element = self.elements(addresses)
+        return np.asarray((element >= 0) & (element < len(self.view)))
 
     def in_view(self, addresses: Array) -> Array:
         """Whether the element at each address is one of the tensor's own."""

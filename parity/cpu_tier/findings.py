@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..record import Finding
-
 # What happened, after "kernel, program"; {place} is the tensor's element and the source line.
 SENTENCES = {
-    "read_out_of_storage": "reads {place}: it lies outside the storage",
-    "write_out_of_storage": "writes {place}: it lies outside the storage",
+    "read_out_of_storage": "reads {place}: it lies outside",
+    "write_out_of_storage": "writes {place}: it lies outside",
     "read_out_of_view": "reads {place}: the storage has it, the tensor has not",
     "write_out_of_view": "writes {place}: the storage has it, the tensor has not",
     "read_never_written": "reads {place}: nothing has written it",
@@ -27,8 +25,9 @@ class MemoryFinding:
     """One kind of fault at one source line, with the first element that shows it.
 
     `kind` is a key of `SENTENCES`; `line` is `file.py:12`; `place` an element of `tensor`, the
-    kernel's parameter; `program` its grid index; `count` the lanes that show it; `other` the
-    program or line on the other side of a conflict.
+    kernel's parameter, or of `owner`, what its op calls that memory, where known; `program` its
+    grid index; `count` the lanes that show it; `other` the program or line on the other side of a
+    conflict.
     """
 
     kind: str
@@ -39,24 +38,16 @@ class MemoryFinding:
     program: tuple[int, ...]
     count: int
     other: str = ""
+    owner: str = ""
 
     @property
     def sentence(self) -> str:
         """For people: kernel, line, program, tensor and element."""
-        place = f"{self.tensor} {self.place}" + (f" at {self.line}" if self.line else "")
+        tensor = f"{self.tensor} ({self.owner})" if self.owner else self.tensor
+        place = f"{tensor} {self.place}" + (f" at {self.line}" if self.line else "")
         what = SENTENCES[self.kind].format(place=place, other=self.other)
         who = f"{self.kernel}, program {self.program}," if self.program else self.kernel
         return f"{who} {what}" + (f" ({self.count} such lanes)." if self.count > 1 else ".")
-
-    def as_finding(self) -> Finding:
-        """The same as a finding of a check, whose signature has no element and no program."""
-        return Finding(
-            check=f"memory of {self.kernel}",
-            tensor=self.tensor,
-            error=self.kind,
-            frame=self.line,
-            sentence=self.sentence,
-        )
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,9 @@ class Launch:
         other: str = "",
     ) -> MemoryFinding:
         place, who = argument.name_of(address), self._program(program)
-        return MemoryFinding(kind, self.kernel, line, argument.name, place, who, count, other)
+        return MemoryFinding(
+            kind, self.kernel, line, argument.name, place, who, count, other, argument.owner
+        )
 
     def _program(self, number: int) -> tuple[int, ...]:
         """The grid index of a program; of lanes that all programs share, the first one's."""

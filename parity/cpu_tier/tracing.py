@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 
 from .access import ATOMIC, EVERY, Access, Barrier, Stray, source_line
 from .analysis import never_written, strays, unwritten
-from .arguments import Argument
+from .arguments import Argument, Owner, Owners
 from .conflicts import conflicts
 from .engine import ENGINE
 from .findings import MemoryFinding, Traffic
@@ -24,19 +25,28 @@ from .traffic import traffic
 class Trace:
     """What happened within `trace()`: faults, bytes moved, and what could not be watched.
 
+    `launches` counts the launches that were watched to their end.
     `unchecked` counts lanes through pointers that belong to no tensor argument, `unwatched`
     the programs that had to run outside (why: `ENGINE.counts.reasons`).
     """
 
     findings: list[MemoryFinding] = field(default_factory=list)
     traffic: list[Traffic] = field(default_factory=list)
+    launches: int = 0
     unchecked: int = 0
     unwatched: int = 0
 
 
+def _nobody(tensor: torch.Tensor) -> Owner | None:
+    return None
+
+
 @contextmanager
-def trace() -> Iterator[Trace]:
+def trace(owners: Owners = _nobody) -> Iterator[Trace]:
     """Watch every launch within this context; the result is complete when it ends.
+
+    `owners` names the tensor that the memory behind a kernel's argument belongs to, where it is
+    known better than from the argument itself, which may be a slice of it.
 
     Lanes that would leave the storage of their tensor are masked off: such a load gives its
     `other` value or 0, such a store nothing, so the process lives.
@@ -45,7 +55,7 @@ def trace() -> Iterator[Trace]:
     memory that torch allocates within the context (`torch.empty` and its relatives).
     """
     result, fresh = Trace(), FreshMemory()
-    before, ENGINE.memory = ENGINE.memory, TracedMemory(result, fresh)
+    before, ENGINE.memory = ENGINE.memory, TracedMemory(result, fresh, owners)
     try:
         with fresh:
             yield result
@@ -59,14 +69,14 @@ class TracedMemory(Memory):
 
     traces = True
 
-    def __init__(self, result: Trace, fresh: FreshMemory) -> None:
+    def __init__(self, result: Trace, fresh: FreshMemory, owners: Owners) -> None:
         super().__init__()
-        self._result, self._fresh = result, fresh
+        self._result, self._fresh, self._owners = result, fresh, owners
         self._tried: list[Access | Barrier | Stray] = []
 
     def launch(self, kernel: str, tensors: Tensors, grid: tuple[int, ...]) -> None:
         super().launch(kernel, tensors, grid)
-        arguments = {name: Argument(name, tensor) for name, tensor in tensors.items()}
+        arguments = {name: Argument.of(name, one, self._owners) for name, one in tensors.items()}
         self._launch = Launch(kernel, arguments, (*grid, 1, 1)[:3])
 
     def begin(self, programs: Array) -> None:
@@ -86,6 +96,7 @@ class TracedMemory(Memory):
         launch, found = self._launch, self._result.findings
         found += strays(launch) + never_written(launch, self._fresh) + conflicts(launch)
         self._result.traffic += traffic(launch)
+        self._result.launches += 1
 
     def alone(self) -> None:
         self._result.unwatched += 1
@@ -121,8 +132,9 @@ class TracedMemory(Memory):
         line, verb = source_line(), "read" if operation == "load" else "write"
         inside = mask & target.in_storage(addresses)
         own = inside & target.in_view(addresses)
-        self._stray(f"{verb}_out_of_storage", target, line, addresses, mask & ~inside)
-        self._stray(f"{verb}_out_of_view", target, line, addresses, inside & ~own)
+        near = inside & target.in_reach(addresses)
+        self._stray(f"{verb}_out_of_storage", target, line, addresses, mask & ~near)
+        self._stray(f"{verb}_out_of_view", target, line, addresses, near & ~own)
         self._record(operation, target, line, size, addresses, inside)
         return np.asarray(inside)
 

@@ -81,7 +81,8 @@ CASES = {
     "expanded": expanded(key_value()),
     "query expanded": expanded(query()),
     "thd expanded": expanded(key_value("thd")),
-    "thd": key_value("thd", tail=2),
+    "thd": key_value("thd"),
+    "thd, tail": key_value("thd", tail=2),
     "thd, cp": key_value("thd", cp_size=2, cp_rank=1),
     "query": query(),
 }
@@ -103,6 +104,7 @@ def test_two_published_releases(tmp_path: Path) -> None:
         key_value_is_right_and_identical,
         every_tile_that_divides_gives_the_same_bits,
         a_tile_that_does_not_divide_the_heads_writes_outside,
+        rows_past_the_last_sequence_read_before_the_tables,
         head_accepts_an_expanded_gradient_in_sbhd_only,
         context_parallel_is_new_in_head,
         backward_of_the_query_may_write_its_incoming_gradient,
@@ -173,6 +175,17 @@ def a_tile_that_does_not_divide_the_heads_writes_outside(records: Records) -> No
     for release in records.values():
         for name in ("tile does not divide", "query, tile does not divide"):
             assert {("guards", "forward"), ("guards", "backward")} <= _signatures(release[name])
+
+
+def rows_past_the_last_sequence_read_before_the_tables(records: Records) -> None:
+    for release in records.values():
+        findings = release["thd, tail"]["findings"]
+        phases = ("forward", "backward")
+        wanted = {("reads", f"{name} in {phase}") for name in ("cos", "sin") for phase in phases}
+        assert _signatures(release["thd, tail"]) == wanted
+        lines = [finding["sentence"] for finding in findings]
+        assert all("fused_mla_yarn_rope_apply.py:" in line for line in lines)
+        assert "(cos) element -" in lines[0]
 
 
 def head_accepts_an_expanded_gradient_in_sbhd_only(records: Records) -> None:

@@ -1,0 +1,79 @@
+"""Checks that need to know every access of every program: the CPU tier's own.
+
+Two kinds of results.  A finding is proven by this very run.  A hazard is what the same accesses
+allow on hardware, which runs programs and warps in an order of its own; it has not struck here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from .checks import Check, Evidence
+from .comparators import same_bits
+from .observe import Observation, observe
+from .oracle import Tensors
+from .record import Finding
+from .trial import again
+from .watching import CONFLICTS, READS_OUTSIDE, memory_findings, shown
+
+HAZARDS = (*CONFLICTS, "read_never_written", "read_out_of_view", "write_after_read")
+
+
+def reads_inside(evidence: Evidence) -> Iterator[Finding]:
+    """No lane reads before the first or after the last element of the tensor it means."""
+    for phase, found in memory_findings(evidence.seen, READS_OUTSIDE):
+        yield Finding(
+            "reads",
+            f"{found.owner or found.tensor} in {phase}",
+            "read outside",
+            sentence=f"Expected {phase} to read only inside its tensors but {found.sentence}",
+        )
+
+
+def order_of_programs(evidence: Evidence) -> Iterator[Finding]:
+    """Programs that meet in memory give the same bits when they run in the opposite order.
+
+    Hardware promises no order.  The first run took all programs in step, the second takes them one
+    after the other, the last first.
+    """
+    if not (met := shown(evidence.seen, CONFLICTS)):
+        return
+    reversed_results = _in_reverse(evidence)
+    for name in evidence.comparable():
+        if name not in reversed_results:
+            continue
+        mismatch = same_bits(
+            actual=evidence.settled(name, reversed_results[name]),
+            expected=evidence.settled(name, evidence.seen.results[name]),
+        )
+        if mismatch:
+            yield Finding(
+                "order",
+                name,
+                "depends on the order of programs",
+                sentence=f"Expected {name}{list(mismatch.worst)} to have the same bits in every "
+                f"order of programs but it {mismatch.sentence}.{met}",
+            )
+
+
+def _in_reverse(evidence: Evidence) -> Tensors:
+    from .cpu_tier import sequential
+
+    with sequential(reverse=True):
+        return observe(again(evidence)).results
+
+
+CHECKS: dict[str, Check] = {"reads": reads_inside, "order": order_of_programs}
+
+
+def hazards(seen: Observation, proven: Iterable[Finding]) -> tuple[Finding, ...]:
+    """What may go wrong in another order of warps or programs, each kind once for each tensor."""
+    kinds = set(HAZARDS) - (set(CONFLICTS) if any(f.check == "order" for f in proven) else set())
+    found = {
+        (phase, item.owner or item.tensor, item.kind): item.sentence
+        for phase, item in reversed([*memory_findings(seen, kinds)])
+    }
+    return tuple(
+        Finding("hazard", f"{tensor} in {phase}", kind, sentence=sentence)
+        for (phase, tensor, kind), sentence in found.items()
+    )

@@ -1,0 +1,70 @@
+"""What kernels did to memory while a candidate was observed; known on the CPU tier only."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from .cpu_tier.arguments import Owner
+    from .cpu_tier.findings import MemoryFinding
+    from .observe import Observation
+
+WRITES_OUTSIDE = ("write_out_of_storage", "write_out_of_view")
+READS_OUTSIDE = ("read_out_of_storage",)
+CONFLICTS = ("write_write", "read_write", "write_read")
+
+
+@contextmanager
+def watched(seen: Observation, phase: str) -> Iterator[None]:
+    """Trace every launch within this context into `seen.traces[phase]`, where Triton interprets."""
+    if os.environ.get("TRITON_INTERPRET") != "1" or "parity.cpu_tier.engine" not in sys.modules:
+        yield
+        return
+    from .cpu_tier import trace
+
+    with trace(lambda tensor: _owner(seen, tensor)) as traced:
+        seen.traces[phase] = traced
+        yield
+
+
+def _owner(seen: Observation, tensor: torch.Tensor) -> Owner | None:
+    """What the op calls the memory behind a tensor, if it is an input or allocated by the op."""
+    from .cpu_tier.arguments import Owner
+
+    place = tensor.untyped_storage().data_ptr()
+    buffers = [*seen.inputs.tensors.items()]
+    buffers += [(f"incoming gradient of {name}", item) for name, item in seen.gradients.items()]
+    buffers += [("memory it allocated", item.guarded) for item in seen.allocations]
+    owners = (
+        Owner(name, item.tensor)
+        for name, item in buffers
+        if item.buffer.untyped_storage().data_ptr() == place
+    )
+    return next(owners, None)
+
+
+def everything_watched(seen: Observation) -> bool:
+    """Whether kernels ran, and every access of every program was seen."""
+    traces = seen.traces.values()
+    return any(traced.launches for traced in traces) and not any(
+        traced.unwatched or traced.unchecked for traced in traces
+    )
+
+
+def memory_findings(
+    seen: Observation, kinds: Collection[str]
+) -> Iterator[tuple[str, MemoryFinding]]:
+    """Phase and finding of everything of these kinds that was traced."""
+    for phase, traced in seen.traces.items():
+        yield from ((phase, found) for found in traced.findings if found.kind in kinds)
+
+
+def shown(seen: Observation, kinds: Collection[str]) -> str:
+    """The first finding of these kinds as a further sentence, or an empty string."""
+    return next((f" {found.sentence}" for _, found in memory_findings(seen, kinds)), "")
