@@ -1,12 +1,19 @@
 """Inputs of the consumers: small, seeded, with sizes that no tile divides."""
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch import Tensor
 
+from parity.adapters.megatron_candidate import (
+    fused_apply_mla_rope_for_kv,
+    fused_apply_mla_rope_for_q,
+)
 from parity.kernels.tables import Yarn, cos_sin
 from parity.reference.absorbed_mla import absorbed_mla
 from parity.reference.attention import RopeOps
@@ -33,19 +40,21 @@ def random(shape: tuple[int, ...], seed: int, dtype: torch.dtype) -> Tensor:
     return (values * shape[0] ** -0.5).to(device(), dtype)
 
 
-def build(name: str, dtype: torch.dtype, seed: int = 0) -> Setup:
-    """One of ``CONSUMERS`` with inputs in ``dtype``."""
+def build(
+    name: str, dtype: torch.dtype, seed: int = 0, nope: int = NOPE, value: int = VALUE
+) -> Setup:
+    """A consumer with inputs in ``dtype``; a foreign kernel may take powers of two only."""
     spec = Yarn(ROPE, scaling_factor=40.0)
     table_dtype = torch.float64 if dtype == torch.float64 else torch.float32
     tables = cos_sin(spec, SEQ, dtype=table_dtype, device=device())
     x = (random((SEQ, BATCH, MODEL), seed, torch.float64) * SEQ**0.5).to(dtype)
-    width = NOPE + ROPE
+    width = nope + ROPE
     weights: Any
     extra: tuple[Any, ...] = ()
     if name in ("mla", "absorbed_mla"):
         shapes = MLAWeights(
-            (MODEL, HEADS, width), (MODEL, LATENT), (MODEL, ROPE), (LATENT, HEADS, NOPE + VALUE),
-            (HEADS, VALUE, MODEL),
+            (MODEL, HEADS, width), (MODEL, LATENT), (MODEL, ROPE), (LATENT, HEADS, nope + value),
+            (HEADS, value, MODEL),
         )  # type: ignore[arg-type]  # fmt: skip
         function: Callable[..., Any] = {"mla": mla, "absorbed_mla": absorbed_mla}[name]
     elif name == "dsa_indexer":
@@ -73,6 +82,23 @@ def build(name: str, dtype: torch.dtype, seed: int = 0) -> Setup:
 @pytest.fixture
 def consumer() -> Callable[..., Setup]:
     return build
+
+
+@pytest.fixture
+def megatron(
+    megatron_release: Callable[[str], Path],
+    megatron_from: Callable[[Path], AbstractContextManager[None]],
+) -> Iterator[RopeOps]:
+    """The kernels of a published release; that of the query rotates its argument in place.
+
+    It can neither invert nor rotate leading lanes.  Larger tiles than 1 write past the end where
+    they do not divide the heads.
+    """
+    with megatron_from(megatron_release("0.14.0")):
+        yield RopeOps(
+            partial(fused_apply_mla_rope_for_q, BLOCK_H=1),
+            partial(fused_apply_mla_rope_for_kv, BLOCK_H=1),
+        )
 
 
 @pytest.fixture(autouse=True)

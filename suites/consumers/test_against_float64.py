@@ -197,6 +197,17 @@ def test_a_foreign_rotation_is_within_its_running_bound(
     assert share(setup.call(EAGER), expected(narrow, name, dtype, native=True)) <= 1
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["mla", "absorbed_mla"])
+def test_a_foreign_kernel_is_within_its_running_bound(
+    consumer: Any, megatron: RopeOps, name: str, dtype: torch.dtype
+) -> None:
+    """A published Megatron-Core computes in float32, contracted or not, and rounds once."""
+    setup = consumer(name, dtype, nope=8, value=4)
+    out_of_place = megatron._replace(rotate=lambda t, *args: megatron.rotate(t.clone(), *args))
+    assert share(setup.call(out_of_place), expected(setup, name, dtype)) <= 1
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_a_wrong_position_is_beyond_the_bound(consumer: Any, name: str, dtype: torch.dtype) -> None:

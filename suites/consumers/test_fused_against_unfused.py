@@ -172,6 +172,16 @@ def test_a_silent_overwrite_is_caught(consumer: Any, plant: str, dtype: torch.dt
     assert not honest.spoiled
 
 
+def test_a_published_query_kernel_overwrites_what_a_projection_saved(
+    consumer: Any, megatron: RopeOps
+) -> None:
+    """Nothing raises; its honest twin is handed a copy."""
+    setup = consumer("mla", torch.float32, nope=8, value=4)
+    copied = megatron._replace(rotate=lambda t, *args: megatron.rotate(t.clone(), *args))
+    assert Run(setup, megatron).spoiled
+    assert not Run(setup, copied).spoiled
+
+
 @pytest.mark.parametrize("plant", PLANTED)
 def test_rotating_in_place_with_the_dirty_mark_is_refused(consumer: Any, plant: str) -> None:
     """The same overwrite by our in-place op: autograd knows, and raises instead."""

@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from parity import Unsupported
-from parity.adapters import megatron, megatron_candidate, megatron_module
+from parity.adapters import megatron, megatron_candidate
 from parity.case import Case
 from parity.generate import build, finite_axes, is_legal
 
@@ -91,11 +92,11 @@ CASES = {
 Records = dict[str, dict[str, Any]]  # release -> name of a case above -> its record
 
 
-def test_two_published_releases(tmp_path: Path) -> None:
+def test_two_published_releases(megatron_release: Callable[[str], Path]) -> None:
     """One test, since each release takes a process that imports it."""
     records: Records = {}
     for version in (BASE, HEAD):
-        root = _release(version, tmp_path)
+        root = megatron_release(version)
         documents = json.dumps([case.to_dict() for case in CASES.values()])
         answer = json.loads(_run(RUNNER, str(root), documents))
         assert Path(answer["file"]) == root / FUSED
@@ -110,24 +111,6 @@ def test_two_published_releases(tmp_path: Path) -> None:
         backward_of_the_query_may_write_its_incoming_gradient,
     ):
         claim(records)
-
-
-def _release(version: str, folder: Path) -> Path:
-    """Where a published release lies unpacked: as `make gate` left it, else fetched."""
-    kept = ROOT / ".parity" / "megatron" / version
-    if kept.is_dir():
-        return kept
-    fetch = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:"]
-    fetch += ["--python-version", "3.11", "-d", str(folder), f"megatron-core=={version}"]
-    fetched = subprocess.run(fetch, capture_output=True, text=True, check=False)
-    wheels = list(folder.glob(f"megatron_core-{version}-*.whl"))
-    if not wheels:
-        pytest.skip(
-            f"NOT_RUN: pip could not fetch megatron-core {version}: {fetched.stderr[-200:]}"
-        )
-    unpack = [sys.executable, "-m", "zipfile", "-e", str(wheels[0]), str(folder / version)]
-    subprocess.run(unpack, check=True)
-    return folder / version
 
 
 def _run(script: str, root: str, text: str) -> str:
@@ -210,23 +193,12 @@ def backward_of_the_query_may_write_its_incoming_gradient(records: Records) -> N
 
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def root(
+    tmp_path: Path, megatron_from: Callable[[Path], AbstractContextManager[None]]
+) -> Iterator[Path]:
     """A folder for a hand-made `megatron`, first on the import path; forgotten afterwards."""
-    before = dict(sys.modules)
-    for name in [name for name in sys.modules if name.partition(".")[0] == "megatron"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.syspath_prepend(tmp_path)
-    _forget()
-    yield tmp_path
-    for name in set(sys.modules) - set(before):
-        if name.partition(".")[0] == "megatron":
-            del sys.modules[name]
-    _forget()
-
-
-def _forget() -> None:
-    megatron_module.fused_module.cache_clear()
-    megatron_module._autotuned.cache_clear()
+    with megatron_from(tmp_path):
+        yield tmp_path
 
 
 def _write(root: Path, files: dict[str, str]) -> None:
