@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from . import leases
 from .arms import workspace
 from .case import Case
 from .catalog import configured, resolve
@@ -130,12 +131,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the tier before any test module imports Triton, and open the session's folder."""
     config.addinivalue_line("markers", "parity_op(*names): the ops that parity_case draws from")
+    workerinput = getattr(config, "workerinput", {})
+    if workerinput:
+        leases.lease()
     tier = prepare()
     profile = _choice(config, "profile", PROFILES)
     seed = _option(config, "seed")
     if not seed.isdecimal():
         raise pytest.UsageError(f"Expected --parity-seed as a whole number but got {seed!r}.")
-    workerinput = getattr(config, "workerinput", {})
     run = workerinput.get("parity_run") or time.strftime("%Y%m%d-%H%M%S") + f"-{os.getpid()}"
     ops = _option(config, "ops") or configured(config.rootpath)
     config.stash[_TIER] = tier

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from filelock import FileLock
 from torch import Tensor
 
+from parity import leases
 from parity.record import write_json
 from parity.runner import device
 from parity.triage.log import OUTSIDE
@@ -110,7 +111,7 @@ def world() -> int:
     """How many ranks there are: with two GPUs or more a GPU for each, else four on one device."""
     if AS_RANK:
         return int(os.environ["WORLD_SIZE"])
-    gpus = torch.cuda.device_count() if device().type == "cuda" else 0
+    gpus = len(leases.visible_gpus()) if device().type == "cuda" else 0
     return min(max(SIZES), gpus & ~1) if gpus > 1 else max(SIZES)
 
 
@@ -140,9 +141,13 @@ def launch(shared: Path, asked: list[str]) -> Results:
     place = Place("ranks", ROOT, ROOT, shared / "ranks", checkout=None)
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world()}"]
     options = ["-q", "-p", "no:cacheprovider", str(HERE)]
-    command = ["env", "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1", sys.executable, *launcher]
-    command += ["-m", "pytest", *options]
-    return run(place, command, DEADLINE, asked).results
+    command = [sys.executable, *launcher, "-m", "pytest", *options]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+        patch.delenv(leases.MASK, raising=False)
+        if leases.OUTER is not None:  # the ranks take all GPUs of the user, not this worker's one
+            patch.setenv(leases.MASK, leases.OUTER)
+        return run(place, command, DEADLINE, asked).results
 
 
 def sentences(results: Results) -> dict[str, str]:
