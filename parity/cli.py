@@ -14,6 +14,7 @@ import click
 from . import __version__
 from .bench.command import bench
 from .codegen.command import codegen
+from .doctor import doctor
 from .dumps.command import dumps
 from .gate.command import gate
 from .git import Refused
@@ -35,6 +36,7 @@ def cli() -> None:
 
 cli.add_command(bench)
 cli.add_command(codegen)
+cli.add_command(doctor)
 cli.add_command(dumps)
 cli.add_command(gate)
 cli.add_command(port)

@@ -14,6 +14,7 @@ from contextlib import suppress
 from itertools import count, cycle
 from pathlib import Path
 
+import pynvml
 from filelock import FileLock, Timeout
 
 MASK = "CUDA_VISIBLE_DEVICES"
@@ -44,17 +45,22 @@ def take(uuids: Sequence[str], folder: Path) -> tuple[str, FileLock]:
     raise ValueError("Expected the UUIDs of GPUs to choose from but got none.")
 
 
+def driver() -> str | None:
+    """The version of the NVIDIA driver; None where none answers."""
+    try:
+        pynvml.nvmlInit()
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    except pynvml.NVMLError:
+        return None
+
+
 def visible_gpus() -> list[str]:
     """UUIDs of the GPUs under the user's mask; none without a driver, or if the mask is unclear.
 
     NVML counts GPUs by their place on the bus and CUDA, unless told otherwise, by their speed;
     where these orders may differ, a number in the mask could mean a GPU that is not ours.
     """
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
+    if driver() is None:
         return []
     handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
     models = {pynvml.nvmlDeviceGetName(handle) for handle in handles}
