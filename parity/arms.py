@@ -58,6 +58,24 @@ def working_tree(project: Path) -> Arm:
     return Arm("head", "repository", str(project), ref="working tree")
 
 
+@contextmanager
+def revision(project: Path, ref: str) -> Iterator[Arm]:
+    """One commit of the repository that holds ``project``, checked out in a private folder.
+
+    Raises:
+        Refused: no git, no repository, or an unknown ref.
+    """
+    top = git.top_level(project)
+    commit = git.commit(top, ref, "ref")
+    trees = Path(tempfile.mkdtemp(prefix="trees-", dir=workspace(project)))
+    root = trees / "head" / project.resolve().relative_to(top)
+    try:
+        with git.worktree(top, commit, trees / "head"):
+            yield Arm("head", "repository", str(root), ref, commit)
+    finally:
+        shutil.rmtree(trees, ignore_errors=True)
+
+
 def import_roots(base: Path | None, head: Path | None) -> tuple[Arm, Arm]:
     """Two folders as arms; Refused where one is missing or both are one."""
     if base is None or head is None:

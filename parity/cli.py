@@ -18,6 +18,8 @@ from .doctor import doctor
 from .dumps.command import dumps
 from .gate.command import gate
 from .git import Refused
+from .history.command import history
+from .history.nightly import nightly
 from .port.command import port
 from .race.command import race
 from .triage.command import triage
@@ -39,6 +41,8 @@ cli.add_command(codegen)
 cli.add_command(doctor)
 cli.add_command(dumps)
 cli.add_command(gate)
+cli.add_command(history)
+cli.add_command(nightly)
 cli.add_command(port)
 cli.add_command(race)
 cli.add_command(triage)

@@ -106,6 +106,22 @@ def is_dirty(folder: Path) -> bool:
     return bool(git(folder, "status", "--porcelain"))
 
 
+def commits_between(top: Path, first: str, last: str) -> list[str] | None:
+    """The commits after one and up to another, the newest first, a line each; None where git does
+    not know both."""
+    try:
+        listed = git(top, "log", "--no-decorate", "--format=%h %s", f"{first}..{last}", "--")
+    except GitError:
+        return None
+    return listed.splitlines()
+
+
+def suspects(top: Path, bad: str, good: list[str]) -> list[str]:
+    """The commits that may be the first bad one, those first whose test would rule out most."""
+    listed = git(top, "rev-list", "--bisect-all", bad, *(f"^{commit}" for commit in good), "--")
+    return [line.split()[0] for line in listed.splitlines()]
+
+
 @contextmanager
 def worktree(top: Path, commit_id: str, tree: Path) -> Iterator[None]:
     """A detached checkout of one commit in a private folder, removed in the end."""

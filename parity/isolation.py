@@ -104,7 +104,25 @@ def run_all(
 
     ``before`` is called with a case before it starts, ``after`` with its record as it arrives.
     """
-    waiting = [iter(jobs) for _ in team]
+    _run_queues(team, [iter(jobs) for _ in team], before, after)
+
+
+def share_out(
+    team: list[Worker],
+    jobs: list[Job],
+    before: Callable[[Case], None],
+    after: Callable[[Record], None],
+) -> None:
+    """Run every job once, in whichever worker is free; otherwise like :func:`run_all`."""
+    _run_queues(team, [iter(jobs)] * len(team), before, after)
+
+
+def _run_queues(
+    team: list[Worker],
+    waiting: list[Iterator[Job]],
+    before: Callable[[Case], None],
+    after: Callable[[Record], None],
+) -> None:
     running: dict[Future[Record], tuple[int, Case]] = {}
 
     def advance(index: int) -> None:

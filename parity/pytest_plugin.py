@@ -28,6 +28,7 @@ from .catalog import configured, resolve
 from .corpus import kept
 from .generate import coverage, plan
 from .interpreter import prepare
+from .profiles import PROFILES, Profile
 from .record import Record, append, read
 from .runs import Run
 from .spec import OpSpec
@@ -35,19 +36,6 @@ from .spec import OpSpec
 SHRINK_RUNS = 150
 
 
-@dataclass(frozen=True)
-class Profile:
-    """How much a session searches: planned cases per op, and examples per Hypothesis test."""
-
-    planned: int
-    generated: int
-
-
-PROFILES = {
-    "dev": Profile(planned=0, generated=5),
-    "ci": Profile(planned=0, generated=25),
-    "nightly": Profile(planned=1000, generated=500),
-}
 OPTIONS = {
     "profile": ("dev", f"how much to search: {', '.join(PROFILES)}"),
     "seed": ("0", "whole number that all planned cases follow from"),
