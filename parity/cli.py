@@ -22,6 +22,7 @@ from .history.command import history
 from .history.nightly import nightly
 from .port.command import port
 from .race.command import race
+from .report import report
 from .triage.command import triage
 from .verdict import Exit
 
@@ -45,6 +46,7 @@ cli.add_command(history)
 cli.add_command(nightly)
 cli.add_command(port)
 cli.add_command(race)
+cli.add_command(report)
 cli.add_command(triage)
 
 
@@ -76,7 +78,7 @@ def replay(case: str | None, run: str | None, ops: str | None, listed: bool) -> 
 
 
 def _say(line: str) -> None:
-    from .reports.terminal import plain
+    from .reports.plain import plain
 
     click.echo(plain(line))
 

@@ -50,7 +50,7 @@ def doctor(file: Path | None) -> int:
     Exit code 10 if something is missing that the tiers without a GPU need, else 0.
     """
     from .record import write_json
-    from .reports.terminal import plain
+    from .reports.plain import plain
 
     rows = []
     for row in examine(project_root()):

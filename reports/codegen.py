@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .terminal import plain
+from .plain import plain
 
 Row = dict[str, Any]
 _COLUMNS = (

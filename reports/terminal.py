@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from .plain import plain
+
 TIERS = {"gpu": "GPU", "interpreter": "Triton's interpreter on the CPU"}
 WITHOUT_SENTENCE = ("IDENTICAL",)
 WIDE = 200  # columns where no terminal cuts them
@@ -22,11 +24,6 @@ def console() -> Console:
     """Standard output; a pipe or a file gets long lines and no control characters."""
     output = Console(highlight=False)
     return output if output.is_terminal else Console(highlight=False, width=WIDE)
-
-
-def plain(text: object) -> str:
-    """Text with every control character spelled out."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))
 
 
 def show_header(output: Console, run: dict[str, Any], environment: dict[str, Any]) -> None:

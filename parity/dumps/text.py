@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..reports.terminal import console, plain
+from ..reports.plain import plain
+from ..reports.terminal import console
 from .verdict import kl, many, place
 
 SHOWN = 10

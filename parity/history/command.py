@@ -63,7 +63,7 @@ def history(
 
 
 def _say(line: str) -> None:
-    from ..reports.terminal import plain
+    from ..reports.plain import plain
 
     click.echo(plain(line))
 

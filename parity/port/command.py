@@ -140,7 +140,8 @@ def _show(result: dict[str, Any]) -> None:
     """One row a line; an edited line is followed by what it is now."""
     from rich.text import Text
 
-    from ..reports.terminal import console, plain
+    from ..reports.plain import plain
+    from ..reports.terminal import console
 
     rows = [_row(item) for item in (*result["lines"], *result["came_back"])]
     widths = [max(len(row[column]) for row in rows) for column in (1, 2)]

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from ..reports.terminal import plain
+from ..reports.plain import plain
 from ..verdict import Exit
 from .cause import EXIT_CODES, Cause, Row, counts, exit_code
 from .results import Results

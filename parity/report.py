@@ -1,0 +1,63 @@
+"""``parity report``: a concluded run for people and for other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from .git import Refused
+from .verdict import Exit
+
+if TYPE_CHECKING:
+    from .runs import Run
+
+FILE = click.Path(dir_okay=False, allow_dash=True)
+
+
+@click.command()
+@click.argument("run", required=False)
+@click.option("--markdown", type=FILE, help="For a comment on a pull request on GitHub.")
+@click.option("--summary", type=FILE, help="Markdown for a job summary, which may be longer.")
+@click.option("--junit", type=FILE, help="JUnit XML: a test case for each case.")
+@click.option("--json", type=FILE, help="The whole report, in docs/schema/report.schema.json.")
+def report(run: str | None, **files: str | None) -> int:
+    """Render a gate that has come to its end; RUN is its id or folder [default: the newest].
+
+    FILE may be - for standard output.  Without any, the report goes to the terminal.
+    """
+    from .reports import render
+
+    concluded = _find(run)
+    for name, file in files.items():
+        if file is not None:
+            _write(file, render.as_text(concluded, name))
+    if not any(files.values()):
+        render.to_terminal(concluded)
+    return Exit.OK
+
+
+def _write(file: str, text: str) -> None:
+    try:
+        with click.open_file(file, "w", encoding="utf-8", atomic=file != "-") as output:
+            output.write(text)
+    except OSError as error:
+        raise Refused(
+            f"Expected to write {file} but got {error.strerror}; name another file."
+        ) from error
+
+
+def _find(name: str | None) -> Run:
+    from .arms import project_root, workspace
+    from .runs import Run, all_runs
+
+    if name is not None and Path(name).is_dir():
+        return Run(Path(name))
+    for run in all_runs(workspace(project_root())):
+        if name == run.id or (name is None and run.document("result")):
+            return run
+    raise Refused(
+        f"Expected {'a run ' + repr(name) if name else 'a concluded run'} in .parity/runs but "
+        "found none; run `parity gate`, or name the folder of a run."
+    )

@@ -1,0 +1,67 @@
+"""What base and head cost: generated code, time, and what the gate itself measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ..runs import Run
+
+# Figure of `parity codegen` and its name for people.
+CODE = {
+    "registers": "registers",
+    "spills": "spilled bytes",
+    "shared_bytes": "shared bytes",
+    "load_bits": "widest load, bits",
+    "store_bits": "widest store, bits",
+    "barriers": "barriers",
+}
+
+Row = dict[str, Any]
+
+
+def cost_of(run: Run, result: dict[str, Any]) -> list[Row]:
+    """Rows of ``op``, ``place`` (kernel or workload), ``figure``, ``base`` and ``head``, each a
+    ``[low, high]`` or null.
+
+    They come from ``cost`` in the result of the gate, and from ``codegen.json``, ``bench.json`` and
+    ``bench-base.json`` in the folder of the run, as ``--json`` of those commands writes them.
+    """
+    code, head, base = (run.document(name) for name in ("codegen", "bench", "bench-base"))
+    rows = list(result.get("cost", []))
+    rows += _code(code.get("base_rows", []), code.get("rows", []))
+    rows += _times(base.get("rows", []), head.get("rows", []))
+    return rows
+
+
+def _code(base: Iterable[Row], head: Iterable[Row]) -> Iterator[Row]:
+    """The range of every figure over the launches of a kernel on one architecture."""
+    groups: dict[tuple[str, str], dict[str, list[Row]]] = {}
+    for arm, rows in (("base", base), ("head", head)):
+        for row in rows:
+            if not row["error"]:
+                place = f"{row['kernel']} on {row['arch']}"
+                groups.setdefault((row["op"], place), {}).setdefault(arm, []).append(row)
+    for (op, place), arms in sorted(groups.items()):
+        for name, figure in CODE.items():
+            yield _row(op, place, figure, arms, name)
+
+
+def _times(base: Iterable[Row], head: Iterable[Row]) -> Iterator[Row]:
+    groups: dict[str, dict[str, list[Row]]] = {}
+    for arm, rows in (("base", base), ("head", head)):
+        for row in rows:
+            place = f"{row['workload']} {row['passing']}"
+            groups.setdefault(place, {}).setdefault(arm, []).append(row)
+    for place, arms in groups.items():
+        yield _row("", place, "microseconds", arms, "microseconds")
+        yield _row("", place, "time over that of a copy", arms, "ratio")
+
+
+def _row(op: str, place: str, figure: str, arms: dict[str, list[Row]], name: str) -> Row:
+    found = {arm: [row[name] for row in rows] for arm, rows in arms.items()}
+    ranges = {
+        arm: [min(found[arm]), max(found[arm])] if found.get(arm) else None
+        for arm in ("base", "head")
+    }
+    return {"op": op, "place": place, "figure": figure} | ranges

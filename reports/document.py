@@ -1,0 +1,145 @@
+"""A concluded run as one JSON document, from which every report is rendered.
+
+The shape is published as ``docs/schema/report.schema.json``.  Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from ..record import Record
+from ..runs import Run
+from ..verdict import EXIT_CODES, Exit, Verdict
+from .cost import cost_of
+
+SCHEMA_VERSION = 1
+OUTCOMES = {
+    Exit.OK: "no regression",
+    Exit.REGRESSION: "regression",
+    Exit.INTERRUPTED: "interrupted",
+    Exit.NOTHING_COMPARED: "nothing compared",
+    Exit.INCONCLUSIVE: "inconclusive",
+}
+
+Document = dict[str, Any]
+
+
+def document_of(run: Run) -> Document:
+    """The report of a run; raises ValueError where it has no result, or one of another version."""
+    try:
+        described, result = run.document("run"), run.document("result")
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"Expected JSON in {run.folder} but got {error}; run `parity gate` again."
+        ) from error
+    if not result:
+        raise ValueError(
+            f"Expected result.json in {run.folder} but there is none: the run was killed, goes on, "
+            "or was one of pytest; run `parity gate` to its end."
+        )
+    try:
+        return _document(run, described, result)
+    except (KeyError, TypeError) as error:
+        raise ValueError(
+            f"Expected a result that this version of parity can read in {run.folder} but "
+            f"{error!s} is missing or of another kind; run `parity gate` again."
+        ) from error
+
+
+def _document(run: Run, described: Document, result: Document) -> Document:
+    records = _Records(run, {item["minimal_case"] for item in result["items"]})
+    exit_code = Exit(result["exit_code"])
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "run": result["run"],
+        "outcome": OUTCOMES[exit_code],
+        "exit_code": int(exit_code),
+        "sentence": result["sentence"],
+        "seed": described.get("seed"),
+        "cases": result["cases"],
+        "counts": result["counts"],
+        "ops": result["ops"],
+        "arms": result["arms"],
+        "environment": run.document("environment"),
+        "items": [_item(run, item, records) for item in result["items"]],
+        "headroom": list(records.headroom()),
+        "coverage": result.get("coverage", {}),
+        "cost": cost_of(run, result),
+    }
+
+
+def _item(run: Run, item: Document, records: _Records) -> Document:
+    case = item["minimal_case"]
+    path = run.case_file(case)
+    return item | {
+        "id": _anchor(item),
+        "exit_code": int(EXIT_CODES[Verdict(item["verdict"])]),
+        "case": json.loads(path.read_text("utf-8")) if path.is_file() else None,
+        "headroom": {
+            tensor: [_finite(value) for value in pair] for tensor, pair in item["headroom"].items()
+        },
+        "ulps": records.of_case(case, "ulps"),
+        "maps": records.of_case(case, "maps"),
+    }
+
+
+def _anchor(item: Document) -> str:
+    """The same in every report that has this finding, so that links to it last."""
+    text = json.dumps([item["op"], item["verdict"], item["family"]])
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def _finite(value: float) -> float | str:
+    """A number, or what JSON has no number for."""
+    return value if math.isfinite(value) else "infinite" if math.isinf(value) else "nan"
+
+
+class _Records:
+    """What the records of a run say about each tensor, and about the cases that are shown."""
+
+    def __init__(self, run: Run, shown: set[str]) -> None:
+        self._shown: dict[str, dict[str, Record]] = {}
+        self._largest: dict[tuple[str, str], dict[str, tuple[float, str]]] = {}
+        self._ulps: dict[tuple[str, str], dict[str, list[int]]] = {}
+        planned = set()
+        for record in run.all_records():
+            if record.case_id in shown:
+                self._shown.setdefault(record.case_id, {})[record.arm] = record
+            if (record.case_id, record.arm) not in planned:
+                planned.add((record.case_id, record.arm))
+                self._add(record)
+
+    def _add(self, record: Record) -> None:
+        for tensor, share in record.headroom.items():
+            found = self._largest.setdefault((record.op, tensor), {})
+            if share >= found.get(record.arm, (0.0, ""))[0]:
+                found[record.arm] = (share, record.case_id)
+        for tensor, counts in record.ulps.items():
+            arms = self._ulps.setdefault((record.op, tensor), {})
+            arms[record.arm] = _sum(arms.get(record.arm, []), counts)
+
+    def of_case(self, case: str, field: str) -> Document:
+        """``ulps`` or ``maps`` of one case: by tensor, then by arm."""
+        found: Document = {}
+        for arm, record in sorted(self._shown.get(case, {}).items()):
+            for tensor, value in sorted(getattr(record, field).items()):
+                found.setdefault(tensor, {})[arm] = value
+        return found
+
+    def headroom(self) -> Iterator[Document]:
+        """For each op and tensor the largest share of its bound in each arm, with its case."""
+        for (op, tensor), arms in sorted(self._largest.items()):
+            ulps = self._ulps.get((op, tensor), {})
+            yield {"op": op, "tensor": tensor} | {
+                arm: {"share": _finite(share), "case": case, "ulps": ulps.get(arm, [])}
+                for arm, (share, case) in sorted(arms.items())
+            }
+
+
+def _sum(a: list[int], b: list[int]) -> list[int]:
+    longer, shorter = (a, b) if len(a) >= len(b) else (b, a)
+    return [n + (shorter[i] if i < len(shorter) else 0) for i, n in enumerate(longer)]

@@ -1,0 +1,35 @@
+"""A run in each of the formats."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from ..runs import Run
+from . import junit, markdown, terminal
+from .document import Document, document_of
+
+
+def _json(document: Document) -> str:
+    return json.dumps(document, indent=1, sort_keys=True, allow_nan=False) + "\n"
+
+
+FORMATS: dict[str, Callable[[Document], str]] = {
+    "markdown": markdown.comment,
+    "summary": markdown.summary,
+    "junit": junit.suites,
+    "json": _json,
+}
+
+
+def as_text(run: Run, name: str) -> str:
+    """The report of a concluded run in one of ``FORMATS``; ValueError where it has no result."""
+    return FORMATS[name](document_of(run))
+
+
+def to_terminal(run: Run) -> None:
+    """Print what the gate printed in the end."""
+    document = document_of(run)
+    output = terminal.console()
+    terminal.show_header(output, run.document("run"), document["environment"])
+    terminal.show_result(output, document, str(run.folder))

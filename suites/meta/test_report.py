@@ -1,0 +1,243 @@
+"""Reports: golden files, the published schema, and names that were made to break them."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import shutil
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from markdown_it import MarkdownIt
+
+from parity import cli
+from parity.reports import junit, markdown
+from parity.reports.document import Document, document_of
+from parity.reports.render import FORMATS, as_text
+from parity.runs import Run
+from parity.verdict import Exit
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = Path(__file__).parent / "golden"
+STATES = ("green", "red", "inconclusive", "empty")
+FILES = {
+    "json": "report.json",
+    "junit": "junit.xml",
+    "markdown": "comment.md",
+    "summary": "summary.md",
+}
+SCHEMA = json.loads((ROOT / "docs/schema/report.schema.json").read_text())
+# Each ends what its format began, or begins what it does not have.
+FORGED = (
+    "<script>alert(1)</script>", "</script><b>", "</code></summary></details>", "]]>", "--><!--",
+    "| x | y |", "a\n| b | c |", "`` ` ```", "\n\n# title\n", "* item", "[x](http://e.org)", "\\|",
+    "@somebody", "@org/team", "#12", "GH-12", "http://e.org", "www.e.org", "a@e.org", ":tada:",
+    "\x1b[31mred\x1b]8;;http://e.org\x07", "\r\b\b\b", "\u202etxt.exe", "\x00", "\ud800", "&amp;",
+    "${x}", "{{ x }}", "{% x %}", "'\"", "\u2028", "_*~x~*_", "^", "\t", "=== ", "!", "$x$",
+)  # fmt: skip
+HOSTILE = st.lists(st.one_of(st.sampled_from(FORGED), st.text(max_size=8)), min_size=1, max_size=4)
+
+
+def report(state: str) -> Document:
+    return document_of(Run(GOLDEN / state / "run"))
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("state", STATES)
+def test_a_golden_report_is_rebuilt_byte_for_byte(state: str, name: str) -> None:
+    """If a report was changed on purpose: `python -m suites.meta.golden.make`."""
+    built = as_text(Run(GOLDEN / state / "run"), name)
+    assert built.encode() == (GOLDEN / state / FILES[name]).read_bytes()
+
+
+def test_every_format_has_golden_files() -> None:
+    assert set(FILES) == set(FORMATS)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_report_keeps_to_the_published_schema(state: str) -> None:
+    Draft202012Validator.check_schema(SCHEMA)
+    Draft202012Validator(SCHEMA).validate(report(state))
+
+
+@pytest.mark.parametrize("field", ["run", "items", "exit_code", "coverage"])
+def test_the_schema_sees_a_missing_field(field: str) -> None:
+    document = report("red")
+    del document[field]
+    assert not Draft202012Validator(SCHEMA).is_valid(document)
+
+
+RED = report("red")
+
+
+def forge(document: Document, text: str) -> Document:
+    """The red report with ``text`` wherever a test, a branch, or an error can put one."""
+    forged = copy.deepcopy(document)
+    for item in forged["items"]:
+        for field in ("sentence", "signature", "minimal_summary", "op"):
+            item[field] += text
+    forged["ops"] = {op + text: counts for op, counts in forged["ops"].items()}
+    for arm in forged["arms"].values():
+        arm |= {"ref": "main" + text, "commit": "0123456789ab"}
+    for row in forged["headroom"]:
+        row |= {"op": row["op"] + text, "tensor": row["tensor"] + text}
+    return forged
+
+
+def blocks(text: str) -> list[tuple[str, str]]:
+    """What Markdown makes of a text: every token with its tag, and the tags of raw HTML."""
+    tokens = MarkdownIt("commonmark").enable("table").enable("strikethrough").parse(text)
+    found = []
+    for token in tokens:
+        for part in (token, *(token.children or [])):
+            tags = "".join(tag.partition(">")[0] for tag in part.content.split("<")[1:])
+            found.append((part.type, tags if part.type.startswith("html") else part.tag))
+    return found
+
+
+@settings(max_examples=40)
+@given(HOSTILE)
+def test_a_forged_name_stays_in_its_cell_in_markdown(parts: list[str]) -> None:
+    forged = markdown.summary(forge(RED, "x" + "".join(parts)))
+    assert blocks(forged) == blocks(markdown.summary(forge(RED, "x")))
+    assert all(c.isprintable() or c == "\n" for c in forged)
+    assert not re.search(r"@|http:|www\.|`|\]\(|(?<!&)#\d", forged)
+
+
+@settings(max_examples=40)
+@given(HOSTILE)
+def test_a_forged_name_stays_in_its_attribute_in_junit(parts: list[str]) -> None:
+    trees = [ET.fromstring(junit.suites(forge(RED, text))) for text in ("".join(parts), "x")]
+    forged, honest = (list(shape(tree)) for tree in trees)
+    assert forged == honest
+
+
+def shape(element: ET.Element) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for child in element.iter():
+        yield child.tag, tuple(child.attrib)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_junit_is_green_exactly_when_the_gate_is(state: str) -> None:
+    document = report(state)
+    root = ET.fromstring(junit.suites(document))
+    bad = int(root.attrib["failures"]) + int(root.attrib["errors"])
+    assert (bad == 0) == (document["exit_code"] == Exit.OK)
+    assert int(root.attrib["tests"]) == len(list(root.iter("testcase"))) == document["cases"] + 1
+    for kind in ("failure", "error", "skipped"):
+        named = {"failure": "failures", "error": "errors", "skipped": "skipped"}[kind]
+        assert int(root.attrib[named]) == len(list(root.iter(kind)))
+
+
+def test_junit_has_verdict_signature_and_case() -> None:
+    root = ET.fromstring(junit.suites(report("red")))
+    (failing,) = root.findall("testsuite[@name='rotate']/testcase/failure/..")[:1]
+    found = [(item.attrib["name"], item.attrib["value"]) for item in failing.iter("property")]
+    assert found[0] == ("case_id", failing.attrib["name"])
+    assert ("verdict", "REGRESSION") in found
+    assert any(name == "signature" and "rotated lanes" in value for name, value in found)
+
+
+def many(count: int, text: str = "") -> Document:
+    document = report("red")
+    (item,) = [i for i in document["items"] if i["op"] == "rotate" and i["exit_code"]]
+    document["items"] = [
+        item | {"id": f"{n:010x}", "sentence": f"{n} {text}"} for n in range(count)
+    ]
+    return document
+
+
+@pytest.mark.parametrize("text", ["plain", "|@" * 5_000, "ü" * 5_000])
+def test_markdown_keeps_to_the_limits_and_says_what_it_cut(text: str) -> None:
+    comment, summary = (
+        render(many(3_000, text)) for render in (markdown.comment, markdown.summary)
+    )
+    assert len(comment) <= len(comment.encode()) <= 65_536
+    assert len(summary.encode()) <= 2**20
+    shown = comment.count("<details>")
+    assert 0 < shown < 3_000
+    assert f"{3_000 - shown} more findings did not fit" in comment
+    assert comment.count("</details>") == shown
+
+
+def test_a_table_of_many_ops_is_cut_too() -> None:
+    document = report("red")
+    document["ops"] = {f"op_{n}": {"IDENTICAL": 1} for n in range(5_000)}
+    comment = markdown.comment(document)
+    assert len(comment.encode()) <= 65_536
+    assert "more rows of this table did not fit" in comment
+    assert comment.count("<details>") == sum(i["verdict"] != "IDENTICAL" for i in document["items"])
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with the four golden runs; the red one is the newest with a result."""
+    monkeypatch.chdir(tmp_path)
+    for state in ("green", "red"):
+        shutil.copytree(GOLDEN / state / "run", tmp_path / ".parity/runs" / state)
+    return tmp_path
+
+
+def test_the_command_writes_each_format(workspace: Path) -> None:
+    words = [word for name, file in FILES.items() for word in (f"--{name}", file)]
+    assert cli.run(["report", "red", *words]) == Exit.OK
+    for file in FILES.values():
+        assert (workspace / file).read_bytes() == (GOLDEN / "red" / file).read_bytes()
+
+
+def test_without_a_format_it_goes_to_the_terminal(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["report", str(GOLDEN / "red" / "run")]) == Exit.OK
+    output = capsys.readouterr().out
+    assert "Verdict: regression in" in output
+    assert "\x1b" not in output
+    assert cli.run(["report", "green", "--junit", "-"]) == Exit.OK
+    assert ET.fromstring(capsys.readouterr().out.encode()).tag == "testsuites"
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        ("", "there is none: the run was killed"),
+        ("{", "Expected JSON in"),
+        ('{"items": [], "exit_code": 0}', "run `parity gate` again"),
+    ],
+)
+def test_a_run_without_a_usable_result_is_refused(
+    workspace: Path, capsys: pytest.CaptureFixture[str], damage: str, sentence: str
+) -> None:
+    file = workspace / ".parity/runs/red/result.json"
+    file.write_text(damage) if damage else file.unlink()
+    assert cli.run(["report", "red", "--json", "out.json"]) == Exit.USAGE
+    assert sentence in capsys.readouterr().err
+    assert not (workspace / "out.json").exists()
+
+
+@pytest.mark.parametrize("words", [["nowhere"], ["red", "--json", "no/such/folder/x"]])
+def test_wrong_usage_is_one_sentence(
+    workspace: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    assert cli.run(["report", *words]) == Exit.USAGE
+    error = capsys.readouterr().err
+    assert error.startswith("Expected ")
+    assert error.count("\n") == 1
+
+
+def test_costs_are_ranges_of_both_arms(workspace: Path) -> None:
+    row = {"op": "rotate", "kernel": "k", "arch": "sm_90", "error": "", "spills": 0, "barriers": 0}
+    row |= {"registers": 40, "shared_bytes": 0, "load_bits": 128, "store_bits": 128}
+    code: dict[str, Any] = {"base_rows": [row], "rows": [row, row | {"registers": 255}]}
+    folder = workspace / ".parity/runs/red"
+    (folder / "codegen.json").write_text(json.dumps(code))
+    document = document_of(Run(folder))
+    wanted = {"op": "rotate", "place": "k on sm_90", "figure": "registers"}
+    assert wanted | {"base": [40, 40], "head": [40, 255]} in document["cost"]
+    Draft202012Validator(SCHEMA).validate(document)
