@@ -17,7 +17,7 @@ from .observe import feed
 from .oracle import Tensors, data_names
 from .record import Finding
 from .relations.derived import agreement
-from .trial import REFUSALS, Trial, again, call, finding, gradients, incoming, run
+from .trial import REFUSALS, Trial, again, call, finding, gradients, incoming, poisoned, run
 
 
 def second_consumer(evidence: Evidence) -> Iterator[Finding]:
@@ -31,7 +31,8 @@ def second_consumer(evidence: Evidence) -> Iterator[Finding]:
     sums = [(output + others[name]) * 1 for name, output in trial.outputs.items()]
     sent = incoming(trial.inputs, trial.outputs)
     targets = [*trial.leaves.values(), *others.values()]
-    found = torch.autograd.grad(sums, targets, list(sent.values()), allow_unused=True)
+    with poisoned():
+        found = torch.autograd.grad(sums, targets, list(sent.values()), allow_unused=True)
     pristine = incoming(trial.inputs, trial.outputs)
     for name, arrived in zip(others, found[len(trial.leaves) :], strict=True):
         if arrived is not None and (mismatch := _bits(arrived, pristine[name] * 1)):

@@ -1,7 +1,8 @@
 """Comparisons of one tensor with another: structure, then non-finite pattern, then bits or bound.
 
 Each returns None when it holds and a :class:`Mismatch` when it does not.  Arguments are
-keyword-only, ``actual`` before ``expected``; comparing a tensor with memory of its own is refused.
+keyword-only, ``actual`` before ``expected``.  Refused with ValueError: a tensor compared with
+memory of its own, and two shapes, of which the smaller would be broadcast.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def structure(*, actual: torch.Tensor, expected: torch.Tensor, strides: bool) ->
 
 def non_finite(*, actual: torch.Tensor, expected: torch.Tensor) -> Mismatch | None:
     """NaN, +inf and -inf in exactly the same places."""
-    _refuse_shared(actual, expected)
+    _refuse_incomparable(actual, expected)
     differs = torch.zeros(actual.shape, dtype=torch.bool, device=actual.device)
     for kind in (torch.isnan, torch.isposinf, torch.isneginf):
         differs |= kind(actual) != kind(expected)
@@ -59,7 +60,7 @@ def same_bits(
 ) -> Mismatch | None:
     """The same bits wherever ``where`` holds; NaN equals NaN; +0 equals -0 except where
     ``signed_zero`` holds."""
-    _refuse_shared(actual, expected)
+    _refuse_incomparable(actual, expected)
     differs = bits(actual.contiguous()) != bits(expected.contiguous())
     differs &= ~(actual.isnan() & expected.isnan())
     zeros = (actual == 0) & (expected == 0)
@@ -76,7 +77,7 @@ def used_share(
 
     Elements whose expectation is not finite count as 0: :func:`non_finite` decides about them.
     """
-    _refuse_shared(actual, expected)
+    _refuse_incomparable(actual, expected)
     error = (actual.double() - expected).abs()
     share = torch.where(error == 0, 0.0, error / limit)
     return torch.where(expected.isfinite(), share, 0.0)
@@ -108,7 +109,12 @@ def _mismatch(
     return Mismatch(error, sentence, differs, worst, ratio)
 
 
-def _refuse_shared(actual: torch.Tensor, expected: torch.Tensor) -> None:
+def _refuse_incomparable(actual: torch.Tensor, expected: torch.Tensor) -> None:
+    if actual.shape != expected.shape:
+        raise ValueError(
+            f"Expected two tensors of one shape but got {tuple(actual.shape)} and "
+            f"{tuple(expected.shape)}; compare their structure first."
+        )
     if actual.numel() and actual.data_ptr() == expected.data_ptr():
         raise ValueError(
             "Expected two tensors with memory of their own but got one memory twice; "

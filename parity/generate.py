@@ -6,7 +6,9 @@ Every draw goes through one ``random.Random``.  A plan seeds it itself; Hypothes
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from random import Random
 from typing import Any
@@ -54,14 +56,17 @@ def _variants(spec: OpSpec, layout: str) -> dict[str, Sequence[str]]:
 def plan(spec: OpSpec, count: int, seed: int) -> list[Case]:
     """At least ``count`` different cases, the same on every machine.
 
-    Every layout gets its whole pairwise covering array, however small ``count`` is; further cases
-    take random values on the finite axes too.
+    Every layout gets its whole pairwise covering array, however small ``count`` is, in which the
+    ranks of each ``cp_size`` take turns; further cases take random values on the finite axes too.
     """
     random = Random(f"{spec.name}/{seed}")
     cases: dict[str, Case] = {}
+    turns: Counter[int] = Counter()
     for layout in spec.layouts:
         for row in pairwise(finite_axes(spec, layout)):
             case = build(spec, layout, row, random)
+            case = replace(case, cp_rank=turns[case.cp_size] % case.cp_size)
+            turns[case.cp_size] += 1
             cases[case.id] = case
     for _ in range(10 * count):  # a tiny op may not have that many different cases
         if len(cases) >= count:

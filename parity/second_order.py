@@ -13,7 +13,7 @@ from .comparators import within
 from .inputs import Inputs
 from .oracle import Tensors, by_output, data_names, resolve_function
 from .record import Finding
-from .trial import REFUSALS, again, finding, incoming, run
+from .trial import REFUSALS, again, finding, incoming, poisoned, run
 
 
 def double_backward(evidence: Evidence) -> Iterator[Finding]:
@@ -24,13 +24,16 @@ def double_backward(evidence: Evidence) -> Iterator[Finding]:
     """
     trial = run(again(evidence))
     sent = {n: g.requires_grad_() for n, g in incoming(trial.inputs, trial.outputs).items()}
+    at = {name: item.tensor for name, item in again(evidence).tensors.items()}
     try:
-        once = _once(trial.outputs, trial.leaves, sent)
+        with poisoned():
+            once = _once(trial.outputs, trial.leaves, sent)
         lost = [name for name, g in once.items() if g.numel() and not g.requires_grad]
         if lost and len(lost) < len(once):
             yield _dropped(lost[0])
             return
-        _twice(once, {name: again(evidence).tensors[name].tensor for name in once})
+        with poisoned():
+            _twice(once, at)
     except REFUSALS:
         return
     expected, limit = _second_order(evidence)

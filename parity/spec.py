@@ -144,6 +144,8 @@ class OpSpec:
 
     def _check_axes(self) -> None:
         """Every axis has values, and every word of a shape is an axis."""
+        if not self.outputs:
+            raise ValueError(f"Expected at least one output of op {self.name!r} but got none.")
         values = {**self.axes, **self.flags, **self.thd_flags, **self.tiles}
         values |= {"dtypes": self.dtypes, "values": self.values, "gradients": self.gradients}
         for name, choices in values.items():

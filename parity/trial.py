@@ -10,6 +10,7 @@ import torch
 
 from .checks import Evidence
 from .comparators import Mismatch
+from .effects import Allocations
 from .inputs import Inputs, build_inputs, incoming_gradient
 from .observe import call_arguments, candidate_function, feed
 from .oracle import Tensors, by_output, data_names
@@ -47,10 +48,18 @@ def run(
     return Trial(inputs, leaves, call(inputs, fed))
 
 
+def poisoned() -> Allocations:
+    """Context in which fresh memory is poison: an allocator hands out what the first run freed,
+    which holds the right answer."""
+    return Allocations("further run", [])
+
+
 def call(inputs: Inputs, fed: Tensors) -> Tensors:
     """The outputs of the candidate, its data tensors given as ``fed``."""
     candidate = candidate_function(inputs.spec.candidate)
-    return by_output(inputs, candidate(**call_arguments(candidate, inputs, fed)))
+    arguments = call_arguments(candidate, inputs, fed)
+    with poisoned():
+        return by_output(inputs, candidate(**arguments))
 
 
 def incoming(inputs: Inputs, outputs: Tensors) -> Tensors:
@@ -65,13 +74,14 @@ def gradients(trial: Trial, **options: Any) -> Tensors:
     """Copies of the gradients that exist, as ``<input>.grad``."""
     outputs = {name: output for name, output in trial.outputs.items() if output.requires_grad}
     arriving = incoming(trial.inputs, outputs)
-    found = torch.autograd.grad(
-        list(outputs.values()),
-        list(trial.leaves.values()),
-        list(arriving.values()),
-        allow_unused=True,
-        **options,
-    )
+    with poisoned():
+        found = torch.autograd.grad(
+            list(outputs.values()),
+            list(trial.leaves.values()),
+            list(arriving.values()),
+            allow_unused=True,
+            **options,
+        )
     return {
         f"{name}.grad": gradient.detach().clone()
         for name, gradient in zip(trial.leaves, found, strict=True)

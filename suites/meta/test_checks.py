@@ -1,6 +1,5 @@
 """Every check catches a planted bug and passes its honest twin."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,58 +10,12 @@ from parity.case import Case
 from parity.generate import plan
 from parity.record import Record
 from parity.runner import device, run_case
-from parity.spec import Input, OpSpec, Output, Unsupported
+from parity.spec import Input, Output, Unsupported
+from suites.meta import blend
+from suites.meta.blend import SPEC, backward, forward, planted, small_case
 
 Tensor = torch.Tensor
-SPEC = OpSpec(
-    name="blend",
-    candidate=f"{__name__}:honest",
-    reference=f"{__name__}:reference",
-    inputs=(Input("x", "rows heads dim"), Input("r", "rows heads dim")),
-    outputs=(Output("y"),),
-    axes={"heads": (3, 5), "dim": (4, 7)},
-    terms=2,
-)
-
-
-def reference(
-    x: Tensor, r: Tensor, *, compute_dtype: torch.dtype = torch.float32, magnitude: bool = False
-) -> Tensor:
-    """y = 0.75 x - 0.375 r."""
-    wide_x, wide_r = x.to(compute_dtype), r.to(compute_dtype)
-    right = 0.375 * wide_r
-    return (0.75 * wide_x + (right if magnitude else -right)).to(x.dtype)
-
-
-class _Blend(torch.autograd.Function):
-    """The honest op; each planted bug replaces one of its two steps."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, r: Tensor, forward: Any, backward: Any) -> Tensor:
-        ctx.step = backward
-        return forward(x, r)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        return *ctx.step(grads[0]), None, None
-
-
-def _forward(x: Tensor, r: Tensor) -> Tensor:
-    y = torch.empty_like(x)
-    y.copy_(0.75 * x.float() - 0.375 * r.float())
-    return y
-
-
-def _backward(grad: Tensor) -> tuple[Tensor, Tensor]:
-    return (0.75 * grad.float()).to(grad.dtype), (-0.375 * grad.float()).to(grad.dtype)
-
-
-def honest(x: Tensor, r: Tensor) -> Tensor:
-    return _Blend.apply(x, r, _forward, _backward)
-
-
-def _planted(forward: Any = _forward, backward: Any = _backward) -> Callable[..., Tensor]:
-    return lambda x, r: _Blend.apply(x, r, forward, backward)
+honest = blend.honest
 
 
 def _raise(*_: Tensor) -> Any:
@@ -70,70 +23,70 @@ def _raise(*_: Tensor) -> Any:
 
 
 def _wrong_lane(x: Tensor, r: Tensor) -> Tensor:
-    y = _forward(x, r)
+    y = forward(x, r)
     y[-1, -1, -1] *= 1.0625
     return y
 
 
 def _one_nan(x: Tensor, r: Tensor) -> Tensor:
-    y = _forward(x, r)
+    y = forward(x, r)
     y[0, 1, 2] = float("nan")
     return y
 
 
 def _forgets_a_head(x: Tensor, r: Tensor) -> Tensor:
     y = torch.empty_like(x)
-    y[:, :-1] = _forward(x, r)[:, :-1]
+    y[:, :-1] = forward(x, r)[:, :-1]
     return y
 
 
 def _writes_its_input(x: Tensor, r: Tensor) -> Tensor:
-    y = _forward(x, r)
+    y = forward(x, r)
     x.detach()[0, 0, 0] += 1.0
     return y
 
 
 def _writes_its_gradient(grad: Tensor) -> tuple[Tensor, Tensor]:
-    found = _backward(grad)
+    found = backward(grad)
     grad[0, 0, 0] += 1.0
     return found
 
 
 def _writes_past_its_output(x: Tensor, r: Tensor) -> Tensor:
-    y = _forward(x, r)
+    y = forward(x, r)
     y.as_strided((1,), (1,), y.storage_offset() + y.numel())[0] = 1.0
     return y
 
 
 def _writes_before_its_input(x: Tensor, r: Tensor) -> Tensor:
     x.detach().as_strided((1,), (1,), x.storage_offset() - 1)[0] = 1.0
-    return _forward(x, r)
+    return forward(x, r)
 
 
 def _transposed(x: Tensor, r: Tensor) -> Tensor:
-    return _forward(x, r).transpose(0, 1).contiguous().transpose(0, 1)
+    return forward(x, r).transpose(0, 1).contiguous().transpose(0, 1)
 
 
 def _wrong_sign(grad: Tensor) -> tuple[Tensor, Tensor]:
-    left, right = _backward(grad)
+    left, right = backward(grad)
     return left, -right
 
 
-raises_forward = _planted(_raise)
-raises_backward = _planted(backward=_raise)
-one_dimension_less = _planted(lambda x, r: _forward(x, r)[..., :-1].contiguous())
-wider = _planted(lambda x, r: _forward(x, r).double())
-strided = _planted(_transposed)
-no_gradient = _planted(backward=lambda grad: (None, _backward(grad)[1]))
-wrong_lane = _planted(_wrong_lane)
-one_nan = _planted(_one_nan)
-half_precise = _planted(lambda x, r: (0.75 * x - (0.375 * r).bfloat16()).to(x.dtype))
-forgets_a_head = _planted(_forgets_a_head)
-writes_its_input = _planted(_writes_its_input)
-writes_its_gradient = _planted(backward=_writes_its_gradient)
-writes_past_its_output = _planted(_writes_past_its_output)
-writes_before_its_input = _planted(_writes_before_its_input)
-wrong_gradient_sign = _planted(backward=_wrong_sign)
+raises_forward = planted(_raise)
+raises_backward = planted(backward=_raise)
+one_dimension_less = planted(lambda x, r: forward(x, r)[..., :-1].contiguous())
+wider = planted(lambda x, r: forward(x, r).double())
+strided = planted(_transposed)
+no_gradient = planted(backward=lambda grad: (None, backward(grad)[1]))
+wrong_lane = planted(_wrong_lane)
+one_nan = planted(_one_nan)
+half_precise = planted(lambda x, r: (0.75 * x - (0.375 * r).bfloat16()).to(x.dtype))
+forgets_a_head = planted(_forgets_a_head)
+writes_its_input = planted(_writes_its_input)
+writes_its_gradient = planted(backward=_writes_its_gradient)
+writes_past_its_output = planted(_writes_past_its_output)
+writes_before_its_input = planted(_writes_before_its_input)
+wrong_gradient_sign = planted(backward=_wrong_sign)
 
 
 class _KeepsItsOutput(torch.autograd.Function):
@@ -141,13 +94,13 @@ class _KeepsItsOutput(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, r: Tensor) -> Tensor:
-        ctx.output = _forward(x, r)
+        ctx.output = forward(x, r)
         return ctx.output
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
         ctx.output.detach().fill_(7.0)
-        return _backward(grads[0])
+        return backward(grads[0])
 
 
 def backward_writes_its_output(x: Tensor, r: Tensor) -> Tensor:
@@ -186,12 +139,6 @@ def _run(name: str, case: Case, **contract: Any) -> Record:
     return run_case(replace(SPEC, candidate=f"{__name__}:{name}", **contract), case)
 
 
-def _case(dtype: str, **variants: str) -> Case:
-    layout = {"x": "contiguous", "r": "contiguous", "y.grad": "contiguous"}
-    layout |= {"values": "normal"} | variants
-    return Case("blend", "plain", dtype, {"heads": 3, "dim": 4, "tokens": 2}, variants=layout)
-
-
 def test_the_honest_op_passes_every_planned_case() -> None:
     for case in plan(SPEC, 20, 0):
         assert _run("honest", case).findings == ()
@@ -199,31 +146,31 @@ def test_the_honest_op_passes_every_planned_case() -> None:
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_bug_is_found_by_its_check(name: str) -> None:
-    record = _run(name, _case("float32"))
+    record = _run(name, small_case("float32"))
     assert PLANTED[name] in [(finding.check, finding.tensor) for finding in record.findings]
 
 
 def test_a_bitwise_contract_sees_one_ulp() -> None:
     """Within the bound, so only the contract that promises the reference's bits is broken."""
-    record = _run("one_ulp", _case("float32"), bit_equal=True)
+    record = _run("one_ulp", small_case("float32"), bit_equal=True)
     assert {finding.check for finding in record.findings} == {"reference_bits"}
-    assert _run("one_ulp", _case("float32")).findings == ()
-    assert _run("honest", _case("float32"), bit_equal=True).findings == ()
+    assert _run("one_ulp", small_case("float32")).findings == ()
+    assert _run("honest", small_case("float32"), bit_equal=True).findings == ()
 
 
 def one_ulp(x: Tensor, r: Tensor) -> Tensor:
     """One ulp beside the reference in every element."""
-    return _planted(lambda x, r: torch.nextafter(_forward(x, r), torch.full_like(x, 1e9)))(x, r)
+    return planted(lambda x, r: torch.nextafter(forward(x, r), torch.full_like(x, 1e9)))(x, r)
 
 
 def test_a_wrong_sign_in_low_precision_is_found() -> None:
     for dtype in ("bfloat16", "float16"):
-        record = _run("wrong_gradient_sign", _case(dtype))
+        record = _run("wrong_gradient_sign", small_case(dtype))
         assert ("values", "r.grad") in [(f.check, f.tensor) for f in record.findings]
 
 
 def test_an_expanded_gradient_is_handed_over_as_it_is() -> None:
-    record = _run("needs_dense_gradient", _case("float32", **{"y.grad": "expanded"}))
+    record = _run("needs_dense_gradient", small_case("float32", **{"y.grad": "expanded"}))
     assert [(f.check, f.tensor) for f in record.findings] == [("runs", "backward")] or (
         record.findings[0].check == "runs"
     )
@@ -232,14 +179,14 @@ def test_an_expanded_gradient_is_handed_over_as_it_is() -> None:
 def _dense_only(grad: Tensor) -> tuple[Tensor, Tensor]:
     if not grad.is_contiguous():
         raise AssertionError
-    return _backward(grad)
+    return backward(grad)
 
 
-needs_dense_gradient = _planted(backward=_dense_only)
+needs_dense_gradient = planted(backward=_dense_only)
 
 
 def test_a_missing_capability_is_not_a_failure_and_not_a_pass() -> None:
-    record = _run("lacks_it", _case("float32"))
+    record = _run("lacks_it", small_case("float32"))
     assert (record.status, record.checks, record.findings) == ("unsupported", (), ())
     assert "no such thing" in record.reason
 
@@ -249,24 +196,24 @@ def lacks_it(x: Tensor, r: Tensor) -> Tensor:
 
 
 def test_a_function_that_is_not_there_is_a_missing_capability() -> None:
-    assert _run("never_written", _case("float32")).status == "unsupported"
+    assert _run("never_written", small_case("float32")).status == "unsupported"
 
 
 def test_what_the_contract_forbids_is_refused() -> None:
     with pytest.raises(ValueError, match="heads"):
-        _run("honest", replace(_case("float32"), axes={"heads": 4, "dim": 4, "tokens": 2}))
+        _run("honest", replace(small_case("float32"), axes={"heads": 4, "dim": 4, "tokens": 2}))
     with pytest.raises(ValueError, match="layout"):
-        _run("honest", replace(_case("float32"), layout="thd"))
+        _run("honest", replace(small_case("float32"), layout="thd"))
 
 
 def test_a_constant_coefficient_needs_the_number_of_terms() -> None:
     with pytest.raises(ValueError, match=r"set OpSpec\.terms"):
-        _run("honest", _case("float32"), terms=None)
+        _run("honest", small_case("float32"), terms=None)
 
 
 def test_the_same_case_gives_the_same_record() -> None:
     for name in ("honest", "wrong_lane"):
-        assert _run(name, _case("bfloat16")) == _run(name, _case("bfloat16"))
+        assert _run(name, small_case("bfloat16")) == _run(name, small_case("bfloat16"))
     assert device().type in ("cpu", "cuda")
 
 
@@ -274,7 +221,7 @@ def test_an_illegal_call_must_be_refused_with_a_value_error() -> None:
     """Only ValueError is a refusal: a result, an assert and an IndexError are findings."""
     contract = {"refuses": ("data_of_two_dtypes",)}
     found = {
-        name: [(f.check, f.error) for f in _run(name, _case("float32"), **contract).findings]
+        name: [(f.check, f.error) for f in _run(name, small_case("float32"), **contract).findings]
         for name in ("honest", "refuses_mixed_dtypes", "asserts_one_dtype")
     }
     assert found["honest"] == [("refuses:data_of_two_dtypes", "it returned a result")]
@@ -296,17 +243,17 @@ def asserts_one_dtype(x: Tensor, r: Tensor) -> Tensor:
 def test_a_contract_may_let_backward_write_its_incoming_gradient() -> None:
     """Only the output it names, and only inside: everything else about the gradient still holds."""
     outputs = (Output("y", gradient_mutable=True),)
-    assert _run("writes_its_gradient", _case("float32"), outputs=outputs).findings == ()
-    record = _run("writes_past_its_gradient", _case("float32"), outputs=outputs)
+    assert _run("writes_its_gradient", small_case("float32"), outputs=outputs).findings == ()
+    record = _run("writes_past_its_gradient", small_case("float32"), outputs=outputs)
     assert [(f.check, f.tensor) for f in record.findings] == [("guards", "backward")]
 
 
 def _writes_past_its_gradient(grad: Tensor) -> tuple[Tensor, Tensor]:
     grad.as_strided((1,), (1,), grad.storage_offset() + grad.numel())[0] = 1.0
-    return _backward(grad)
+    return backward(grad)
 
 
-writes_past_its_gradient = _planted(backward=_writes_past_its_gradient)
+writes_past_its_gradient = planted(backward=_writes_past_its_gradient)
 
 
 @pytest.mark.parametrize(
@@ -332,7 +279,7 @@ def test_a_misspelt_contract_is_refused(change: dict[str, Any]) -> None:
 
 def test_a_sum_over_one_head_may_turn_minus_zero_into_zero() -> None:
     """``0 + x`` is a sum, not a copy; only a contract that declares it may lose the sign."""
-    case = replace(_case("float32"), axes={"heads": 5, "dim": 7, "tokens": 8})
+    case = replace(small_case("float32"), axes={"heads": 5, "dim": 7, "tokens": 8})
     copied = {"reference": f"{__name__}:kept", "terms": None}
     assert _run("from_zero", case, **copied, sums=("y",)).findings == ()
     assert _run("from_zero", case, **copied).findings != ()
@@ -351,4 +298,4 @@ def from_zero(x: Tensor, r: Tensor) -> Tensor:
 
 def test_a_reference_that_fails_is_named() -> None:
     with pytest.raises(ValueError, match=r"Expected the reference .*to run.*mend it"):
-        _run("honest", _case("float32"), reference=f"{__name__}:honest")
+        _run("honest", small_case("float32"), reference=f"{__name__}:honest")
