@@ -19,6 +19,7 @@ from .spec import OpSpec
 
 MAX_ROWS = 32  # (token, head) rows of a generated case: the interpreter pays for each of them
 SPARE_POSITIONS = (0, 3)
+SERVED = 8  # cases in a row that one compilation serves: a GPU spends more on it than on a case
 MANY_SEQUENCES = 70  # most of them empty: more than a search over cu_seqlens sees in one step
 
 
@@ -57,7 +58,8 @@ def plan(spec: OpSpec, count: int, seed: int) -> list[Case]:
     """At least ``count`` different cases, the same on every machine.
 
     Every layout gets its whole pairwise covering array, however small ``count`` is, in which the
-    ranks of each ``cp_size`` take turns; further cases take random values on the finite axes too.
+    ranks of each ``cp_size`` take turns; further cases take random values on the finite axes too,
+    :data:`SERVED` at a time the same ones.
     """
     random = Random(f"{spec.name}/{seed}")
     cases: dict[str, Case] = {}
@@ -68,25 +70,43 @@ def plan(spec: OpSpec, count: int, seed: int) -> list[Case]:
             case = replace(case, cp_rank=turns[case.cp_size] % case.cp_size)
             turns[case.cp_size] += 1
             cases[case.id] = case
-    for _ in range(10 * count):  # a tiny op may not have that many different cases
+    for number in range(10 * count):  # a tiny op may not have that many different cases
         if len(cases) >= count:
             break
-        case = draw(spec, random)
+        if number % SERVED == 0:
+            layout, row = _choice(spec, random)
+            lanes: Mapping[str, int] = {}
+        case = build(spec, layout, row, random, lanes)
+        lanes = {name: case.axes[name] for name in spec.axes if name != "heads"}
         cases[case.id] = case
     return list(cases.values())
 
 
 def draw(spec: OpSpec, random: Random) -> Case:
     """One random case."""
+    return build(spec, *_choice(spec, random), random)
+
+
+def _choice(spec: OpSpec, random: Random) -> tuple[str, dict[str, Any]]:
+    """A layout, and a random value on each of its finite axes."""
     layout = random.choice(spec.layouts)
     axes = finite_axes(spec, layout)
-    row = {name: random.choice(values) for name, values in axes.items()}
-    return build(spec, layout, row, random)
+    return layout, {name: random.choice(values) for name, values in axes.items()}
 
 
-def build(spec: OpSpec, layout: str, row: Mapping[str, Any], random: Random) -> Case:
-    """The case with the finite choices of ``row`` and random values on the open axes."""
+def build(
+    spec: OpSpec,
+    layout: str,
+    row: Mapping[str, Any],
+    random: Random,
+    lanes: Mapping[str, int] | None = None,
+) -> Case:
+    """The case with the finite choices of ``row`` and random values on the open axes.
+
+    ``lanes`` gives some of those, which kernels are compiled for, instead.
+    """
     axes = {name: _integer(values, random) for name, values in spec.axes.items()}
+    axes |= lanes or {}
     budget = max(2, MAX_ROWS // axes.get("heads", 1))
     if layout == "plain":
         axes["tokens"] = _integer(range(1, budget + 1), random)

@@ -76,8 +76,9 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
 
 def tensor_bytes(tensor: torch.Tensor) -> bytes:
     """The elements in row-major order as bytes, whatever the strides."""
-    flat = tensor.detach().cpu().contiguous().flatten()
-    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+    # not contiguous(): with one element any stride passes for contiguous and stays
+    flat = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach()).flatten()
+    return flat.view(torch.uint8).numpy().tobytes()
 
 
 def build_inputs(
