@@ -74,7 +74,6 @@ def concat_backward_kernel(
     """Split a gradient of any strides into contiguous ones of nope and rope, either may be None."""
     token, head, live = tile_rows(rows, heads, ROWS)
     grad += row_offset(token, head, batch, grad_stride_s, grad_stride_b, grad_stride_h)
-    out_row = token.to(tl.int64) * heads + head
     if NOPE > 0:
         kept = load_lanes(grad, 0, grad_stride_d, live, nope_dim, NOPE)
     if grad_rope is not None:
@@ -86,8 +85,10 @@ def concat_backward_kernel(
         cos_left, cos_right = load_table(cos, cos_stride, length, row, live, R, HALF)
         sin_left, sin_right = load_table(sin, sin_stride, length, row, live, R, HALF)
         first, second = rotate(left, right, cos_left, cos_right, sin_left, sin_right, INVERSE, True)
+        out_row = token.to(tl.int64) * heads + head
         store_pairs(grad_rope + out_row * R, 0, first, second, live, R, HALF, False)
     if NOPE > 0:
+        out_row = token.to(tl.int64) * heads + head
         store_lanes(grad_nope + out_row * nope_dim, 0, kept, live, nope_dim, NOPE)
 
 

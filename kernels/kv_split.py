@@ -19,7 +19,15 @@ from .positions import (
     table_row,
     tile_rows,
 )
-from .rotation import copy_lanes, load_pairs, load_table, rotate, store_pairs
+from .rotation import (
+    copy_lanes,
+    load_lanes,
+    load_pairs,
+    load_table,
+    rotate,
+    store_lanes,
+    store_pairs,
+)
 
 TILES = tiles.TILES
 
@@ -39,8 +47,17 @@ def kv_split_kernel(
     """key [k_dim + R] and value [v_dim] of each row, contiguous; K and V are 0 to skip a copy.
 
     kv is [S, B, H, k_dim + v_dim] or [T, H, ...]; shared, for all heads, [S, B, 1, R] or [T, 1, R].
+    All data is asked for before the search for the position, which then costs no time of its own.
     """
     token, head, live = tile_rows(rows, heads, ROWS)
+    kv += row_offset(token, head, batch, kv_stride_s, kv_stride_b, kv_stride_h)
+    if K > 0:
+        kept = load_lanes(kv, 0, kv_stride_d, live, k_dim, K)
+    if V > 0:
+        kept_value = load_lanes(kv, k_dim, kv_stride_d, live, v_dim, V)
+    only = tl.zeros_like(head)
+    shared += row_offset(token, only, batch, shared_stride_s, shared_stride_b, shared_stride_h)
+    first, second = load_pairs(shared, 0, shared_stride_d, live, R, HALF, False)
     row = table_row(
         token, live, cu_seqlens, cu_seqlens_padded, position_ids,
         batch, sequences, steps, cp_rank, cp_size, WHOLE_PACK,
@@ -50,17 +67,12 @@ def kv_split_kernel(
 
     out_row = token.to(tl.int64) * heads + head
     key += out_row * (k_dim + R)
-    only = tl.zeros_like(head)
-    shared += row_offset(token, only, batch, shared_stride_s, shared_stride_b, shared_stride_h)
-    first, second = load_pairs(shared, 0, shared_stride_d, live, R, HALF, False)
     left, right = rotate(first, second, cos_left, cos_right, sin_left, sin_right, False, False)
     store_pairs(key, k_dim, left, right, live, R, HALF, not INTERLEAVED)
-
-    kv += row_offset(token, head, batch, kv_stride_s, kv_stride_b, kv_stride_h)
     if K > 0:
-        copy_lanes(kv, 0, kv_stride_d, key, 0, live, k_dim, K)
+        store_lanes(key, 0, kept, live, k_dim, K)
     if V > 0:
-        copy_lanes(kv, k_dim, kv_stride_d, value + out_row * v_dim, 0, live, v_dim, V)
+        store_lanes(value + out_row * v_dim, 0, kept_value, live, v_dim, V)
 
 
 @triton.jit(do_not_specialize=["rows", "length", "sequences", "steps", "cp_rank", "sums"])

@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-FANOUT = tl.constexpr(32)
+FANOUT = tl.constexpr(64)
 
 
 class Positions(NamedTuple):
@@ -87,11 +87,14 @@ def pack_row(
 ):  # fmt: skip
     """The table row of each token of a pack, of which this rank holds its zigzag chunks."""
     places = cu_seqlens if cu_seqlens_padded is None else cu_seqlens_padded
-    sequence = last_not_above(places, token, live, sequences, steps, cp_size)
+    sequence, place, next_place = enclosing(places, token, live, sequences, steps, cp_size)
     inside = live & (sequence >= 0) & (sequence < sequences)
-    place = tl.load(places + sequence, mask=inside, other=0).to(tl.int64)
-    start = tl.load(cu_seqlens + sequence, mask=inside, other=0).to(tl.int64)
-    end = tl.load(cu_seqlens + sequence + 1, mask=inside, other=0).to(tl.int64)
+    if cu_seqlens_padded is None:
+        start = place
+        end = next_place
+    else:
+        start = tl.load(cu_seqlens + sequence, mask=inside, other=0)
+        end = tl.load(cu_seqlens + sequence + 1, mask=inside, other=0)
 
     local = token - place // cp_size
     length = (end - start) // cp_size
@@ -104,35 +107,43 @@ def pack_row(
     )
     if WHOLE_PACK:
         position += start
-    return tl.where(inside & (local < length), position, 0)
+    return tl.where(inside & (local < length), position, 0).to(tl.int64)
 
 
 @triton.jit
-def last_not_above(places, token, live, sequences, steps, cp_size):
-    """Index of the last of the ``sequences + 1`` places at or before each token.
+def enclosing(places, token, live, sequences, steps, cp_size):
+    """Index of the last of the ``sequences + 1`` places at or before each token, that place, and
+    the first place after the token.
 
-    -1 if there is none.  Of several equal places it is the last, which skips empty sequences; past
-    the end of the pack it is ``sequences``.  Each step looks at ``FANOUT`` places at once: a binary
-    search waits for twelve loads, one after the other, where this waits for three.
+    The index is -1 if there is none.  Of several equal places it is the last, which skips empty
+    sequences; past the end of the pack it is ``sequences``.  Each step looks at ``FANOUT`` places
+    at once, and the two places are among those it has seen: a binary search waits for twelve
+    loads, one after the other, and then for these two, where this waits for two.
     """
-    limit = ((token.to(tl.int64) + 1) * cp_size)[:, None]  # place // cp_size <= token, undivided
+    LAST: tl.constexpr = 2**63 - 1 if places.dtype.element_ty == tl.int64 else 2**31 - 1
+    limit = (token.to(tl.int64) + 1) * cp_size  # place // cp_size <= token, undivided
+    limit = tl.minimum(limit, LAST).to(places.dtype.element_ty)[:, None]
     choice = tl.arange(1, FANOUT + 1)[None, :]
     found = tl.zeros_like(token) - 1
+    before = found.to(places.dtype.element_ty)
+    after = tl.zeros_like(before) + LAST
     stride = 1
     for _ in range(1, steps):
-        stride *= FANOUT
+        stride *= FANOUT + 1
     for _ in range(steps):
         index = found[:, None] + choice * stride
-        exists = live[:, None] & (index <= sequences)
-        place = tl.load(places + index, mask=exists, other=0)
-        found += stride * tl.sum((exists & (place < limit)).to(tl.int32), axis=1)
-        stride //= FANOUT
-    return found
+        place = tl.load(places + index, mask=live[:, None] & (index <= sequences), other=LAST)
+        below = place < limit
+        before = tl.maximum(before, tl.max(tl.where(below, place, -1), axis=1))
+        after = tl.minimum(after, tl.min(tl.where(below, LAST, place), axis=1))
+        found += stride * tl.sum(below.to(tl.int32), axis=1)
+        stride //= FANOUT + 1
+    return found, before, after
 
 
 def search_steps(sequences: int) -> int:
-    """How many steps of ``FANOUT`` tell -1 and ``sequences + 1`` places apart."""
-    steps, reach = 1, FANOUT.value
+    """How many steps tell -1 and ``sequences + 1`` places apart; one has ``FANOUT + 1`` answers."""
+    steps, reach = 1, FANOUT.value + 1
     while reach < sequences + 2:
-        steps, reach = steps + 1, reach * FANOUT.value
+        steps, reach = steps + 1, reach * (FANOUT.value + 1)
     return steps

@@ -24,14 +24,14 @@ def test_a_tile_is_offered_or_refused() -> None:
 
 def test_the_search_takes_few_steps_and_enough() -> None:
     """Every index from -1 to the number of sequences must be reachable."""
-    assert [search_steps(n) for n in (0, 1, 30, 31, 1022, 1023, 10**6)] == [1, 1, 1, 2, 2, 3, 4]
-    assert all(32 ** search_steps(n) >= n + 2 for n in range(5000))
+    assert [search_steps(n) for n in (0, 1, 63, 64, 4223, 4224, 10**6)] == [1, 1, 1, 2, 2, 3, 4]
+    assert all(65 ** search_steps(n) >= n + 2 for n in range(5000))
 
 
 def test_a_token_is_found_among_thousands_of_sequences() -> None:
-    """Three steps of the search: 4,200 sequences, most of them empty, some places repeated."""
-    lengths = torch.zeros(4200, dtype=torch.int64)
-    lengths[[0, 31, 32, 33, 1022, 1023, 1024, 4199]] = torch.tensor([2, 1, 3, 1, 2, 1, 1, 2])
+    """Three steps of the search: 4,300 sequences, most of them empty, some places repeated."""
+    lengths = torch.zeros(4300, dtype=torch.int64)
+    lengths[[0, 63, 64, 65, 4223, 4224, 4225, 4299]] = torch.tensor([2, 1, 3, 1, 2, 1, 1, 2])
     cu_seqlens = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)]).to(device())
     rope = torch.randn(int(cu_seqlens[-1]) + 2, 3, 8, device=device())
     nope, cos, sin = (torch.randn(n, 8, device=device()) for n in (1, 4, 4))
