@@ -104,22 +104,22 @@ def check_positions(
     if not 0 <= cp_rank < cp_size:
         raise ValueError(f"Expected 0 <= cp_rank < cp_size but got {cp_rank} of {cp_size}.")
     if t.dim() == 4:
-        packing = (cu_seqlens, cu_seqlens_padded, position_ids)
-        if whole_pack_table or any(item is not None for item in packing):
+        packed = cu_seqlens is not None or cu_seqlens_padded is not None
+        if packed or position_ids is not None or whole_pack_table:
             raise ValueError(f"Expected no packing with an SBHD tensor of shape {tuple(t.shape)}.")
-        return Positions(None, None, None, t.shape[1], 0, 0, 0, 1, False)
+        return Positions(None, None, None, 0, 0, 0, t.shape[1], 1, False)
     if cu_seqlens is not None:
         _check_integers("cu_seqlens", cu_seqlens, None, t)
     if cu_seqlens is not None and cu_seqlens_padded is not None:
         _check_integers("cu_seqlens_padded", cu_seqlens_padded, cu_seqlens.shape[0], t)
     if position_ids is not None:
         _check_integers("position_ids", position_ids, t.shape[0], t)
-        positions = Positions(None, None, position_ids, 1, 0, 0, 0, 1, False)
+        positions = Positions(None, None, position_ids, 0, 0, 0, 1, 1, False)
     elif cu_seqlens is not None:
         sequences = cu_seqlens.shape[0] - 1
         positions = Positions(
-            cu_seqlens, cu_seqlens_padded, None, 1, sequences, search_steps(sequences),
-            cp_rank, cp_size, whole_pack_table,
+            cu_seqlens, cu_seqlens_padded, None, sequences, search_steps(sequences),
+            cp_rank, 1, cp_size, whole_pack_table,
         )  # fmt: skip
     else:
         raise ValueError("Expected cu_seqlens or position_ids with a THD tensor but got neither.")

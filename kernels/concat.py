@@ -1,5 +1,6 @@
 """Pack the nope and rope parts of every head into one tensor, rotating the rope part."""
 
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -10,6 +11,7 @@ from torch.autograd.function import once_differentiable
 
 from . import tiles
 from .checks import check_data, check_positions, check_rotation, check_tables
+from .launch import Arguments, launch, not_compiled
 from .positions import (
     Positions,
     row_offset,
@@ -28,11 +30,11 @@ TILES = tiles.TILES
 def concat_kernel(
     nope, rope, output, cos, sin,
     cu_seqlens, cu_seqlens_padded, position_ids,
-    batch, sequences, steps, cp_rank, cp_size, WHOLE_PACK: tl.constexpr,
-    rows, heads, nope_dim,
+    rows, length, sequences, steps, cp_rank,
+    batch, cp_size, heads, nope_dim,
     nope_stride_s, nope_stride_b, nope_stride_h, nope_stride_d,
     rope_stride_s, rope_stride_b, rope_stride_h, rope_stride_d,
-    cos_stride, sin_stride, length,
+    cos_stride, sin_stride, WHOLE_PACK: tl.constexpr,
     R: tl.constexpr, HALF: tl.constexpr, NOPE: tl.constexpr, ROWS: tl.constexpr,
     INVERSE: tl.constexpr, INTERLEAVED: tl.constexpr,
 ):  # fmt: skip
@@ -48,7 +50,7 @@ def concat_kernel(
     first, second = load_pairs(rope, 0, rope_stride_d, live, R, HALF, False)
     row = table_row(
         token, live, cu_seqlens, cu_seqlens_padded, position_ids,
-        batch, sequences, steps, cp_rank, cp_size, WHOLE_PACK,
+        sequences, steps, cp_rank, batch, cp_size, WHOLE_PACK,
     )  # fmt: skip
     cos_left, cos_right = load_table(cos, cos_stride, length, row, live, R, HALF)
     sin_left, sin_right = load_table(sin, sin_stride, length, row, live, R, HALF)
@@ -64,10 +66,10 @@ def concat_kernel(
 def concat_backward_kernel(
     grad, grad_nope, grad_rope, cos, sin,
     cu_seqlens, cu_seqlens_padded, position_ids,
-    batch, sequences, steps, cp_rank, cp_size, WHOLE_PACK: tl.constexpr,
-    rows, heads, nope_dim,
+    rows, length, sequences, steps, cp_rank,
+    batch, cp_size, heads, nope_dim,
     grad_stride_s, grad_stride_b, grad_stride_h, grad_stride_d,
-    cos_stride, sin_stride, length,
+    cos_stride, sin_stride, WHOLE_PACK: tl.constexpr,
     R: tl.constexpr, HALF: tl.constexpr, NOPE: tl.constexpr, ROWS: tl.constexpr,
     INVERSE: tl.constexpr, INTERLEAVED: tl.constexpr,
 ):  # fmt: skip
@@ -80,7 +82,7 @@ def concat_backward_kernel(
         left, right = load_pairs(grad, nope_dim, grad_stride_d, live, R, HALF, not INTERLEAVED)
         row = table_row(
             token, live, cu_seqlens, cu_seqlens_padded, position_ids,
-            batch, sequences, steps, cp_rank, cp_size, WHOLE_PACK,
+            sequences, steps, cp_rank, batch, cp_size, WHOLE_PACK,
         )  # fmt: skip
         cos_left, cos_right = load_table(cos, cos_stride, length, row, live, R, HALF)
         sin_left, sin_right = load_table(sin, sin_stride, length, row, live, R, HALF)
@@ -136,7 +138,7 @@ class _Concat(torch.autograd.Function):
         return *parts, None, None, None, None
 
 
-@torch.compiler.disable  # Inductor would compile the kernel with contraction on
+@not_compiled
 def _launch(
     kernel: Any,
     data: tuple[Tensor | None, ...],
@@ -152,19 +154,22 @@ def _launch(
     rows = first.numel() // first.shape[-1]
     if rows == 0:
         return
-    half = triton.next_power_of_2(flags.emb_dim // 2)
-    nope = 0 if skip_nope or flags.nope_dim == 0 else triton.next_power_of_2(flags.nope_dim)
+    half, nope = tiles.padded(flags.emb_dim // 2), 0 if skip_nope else tiles.padded(flags.nope_dim)
     tile = tiles.choose_tile(flags.tile, 2 * half + nope)
-    with torch.cuda.device_of(first):
-        kernel[(triton.cdiv(rows, tile),)](
-            *data, *tables, *positions,
-            rows, heads, flags.nope_dim,
-            *(stride for t in strided for stride in strides(t)),
-            cos.stride(0), sin.stride(0), cos.shape[0],
-            R=flags.emb_dim, HALF=half, NOPE=nope, ROWS=tile,
-            INVERSE=flags.inverse, INTERLEAVED=flags.remove_interleaving,
-            num_warps=tiles.choose_warps(tile * (2 * half + nope)), enable_fp_fusion=False,
-        )  # fmt: skip
+    arguments = Arguments(
+        (*data, cos, sin, *positions.packing),
+        (rows, cos.shape[0], *positions.counts),
+        (
+            *positions.fixed, heads, flags.nope_dim,
+            *chain.from_iterable(map(strides, strided)), cos.stride(0), sin.stride(0),
+        ),
+        {
+            "WHOLE_PACK": positions.whole_pack_table,
+            "R": flags.emb_dim, "HALF": half, "NOPE": nope, "ROWS": tile,
+            "INVERSE": flags.inverse, "INTERLEAVED": flags.remove_interleaving,
+        },
+    )  # fmt: skip
+    launch(kernel, -(-rows // tile), arguments, tiles.choose_warps(tile * (2 * half + nope)))
 
 
 def fused_mla_rope_concat(

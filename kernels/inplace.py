@@ -8,7 +8,7 @@ from torch.autograd.function import once_differentiable
 
 from . import tiles
 from .checks import check_no_overlap, check_positions
-from .out_of_place import Rotation, check_call, gradient, launch
+from .out_of_place import Rotation, check_call, gradient, rotate_rows
 from .positions import Positions, save_positions
 
 TILES = tiles.TILES
@@ -19,7 +19,7 @@ class _RotateInPlace(torch.autograd.Function):
     def forward(
         ctx: Any, t: Tensor, cos: Tensor, sin: Tensor, positions: Positions, flags: Rotation
     ) -> Tensor:
-        launch(t, t, cos, sin, positions, flags, copy=False, transpose=False)
+        rotate_rows(t, t, cos, sin, positions, flags, copy=False, transpose=False)
         ctx.mark_dirty(t)
         save_positions(ctx, cos, sin, positions)
         ctx.flags = flags

@@ -10,6 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from . import tiles
 from .checks import check_data, check_last_stride, check_positions, check_rotation, check_tables
+from .launch import Arguments, launch, not_compiled
 from .positions import (
     Positions,
     row_offset,
@@ -36,11 +37,11 @@ TILES = tiles.TILES
 def kv_split_kernel(
     kv, shared, key, value, cos, sin,
     cu_seqlens, cu_seqlens_padded, position_ids,
-    batch, sequences, steps, cp_rank, cp_size, WHOLE_PACK: tl.constexpr,
-    rows, heads, k_dim, v_dim,
+    rows, length, sequences, steps, cp_rank,
+    batch, cp_size, heads, k_dim, v_dim,
     kv_stride_s, kv_stride_b, kv_stride_h, kv_stride_d,
     shared_stride_s, shared_stride_b, shared_stride_h, shared_stride_d,
-    cos_stride, sin_stride, length,
+    cos_stride, sin_stride, WHOLE_PACK: tl.constexpr,
     R: tl.constexpr, HALF: tl.constexpr, K: tl.constexpr, V: tl.constexpr, ROWS: tl.constexpr,
     INTERLEAVED: tl.constexpr,
 ):  # fmt: skip
@@ -60,7 +61,7 @@ def kv_split_kernel(
     first, second = load_pairs(shared, 0, shared_stride_d, live, R, HALF, False)
     row = table_row(
         token, live, cu_seqlens, cu_seqlens_padded, position_ids,
-        batch, sequences, steps, cp_rank, cp_size, WHOLE_PACK,
+        sequences, steps, cp_rank, batch, cp_size, WHOLE_PACK,
     )  # fmt: skip
     cos_left, cos_right = load_table(cos, cos_stride, length, row, live, R, HALF)
     sin_left, sin_right = load_table(sin, sin_stride, length, row, live, R, HALF)
@@ -79,11 +80,11 @@ def kv_split_kernel(
 def kv_split_backward_kernel(
     grad_key, grad_value, grad_kv, grad_shared, cos, sin,
     cu_seqlens, cu_seqlens_padded, position_ids,
-    batch, sequences, steps, cp_rank, cp_size, WHOLE_PACK: tl.constexpr,
-    rows, heads, k_dim, v_dim, sums,
+    rows, length, sequences, steps, cp_rank, sums,
+    batch, cp_size, heads, k_dim, v_dim,
     key_stride_s, key_stride_b, key_stride_h, key_stride_d,
     value_stride_s, value_stride_b, value_stride_h, value_stride_d,
-    cos_stride, sin_stride, length,
+    cos_stride, sin_stride, WHOLE_PACK: tl.constexpr,
     R: tl.constexpr, HALF: tl.constexpr, K: tl.constexpr, V: tl.constexpr, ROWS: tl.constexpr,
     INTERLEAVED: tl.constexpr,
 ):  # fmt: skip
@@ -99,7 +100,7 @@ def kv_split_backward_kernel(
             live = token < rows // heads
             row = table_row(
                 token, live, cu_seqlens, cu_seqlens_padded, position_ids,
-                batch, sequences, steps, cp_rank, cp_size, WHOLE_PACK,
+                sequences, steps, cp_rank, batch, cp_size, WHOLE_PACK,
             )  # fmt: skip
             cos_left, cos_right = load_table(cos, cos_stride, length, row, live, R, HALF)
             sin_left, sin_right = load_table(sin, sin_stride, length, row, live, R, HALF)
@@ -182,7 +183,7 @@ class _KVSplit(torch.autograd.Function):
         return *grads, None, None, None, None
 
 
-@torch.compiler.disable  # Inductor would compile the kernel with contraction on
+@not_compiled
 def _launch(
     kernel: Any,
     data: tuple[Tensor | None, ...],
@@ -197,24 +198,27 @@ def _launch(
     if rows == 0:
         return
     cos, sin = tables
-    half = triton.next_power_of_2(flags.emb_dim // 2)
-    k, v = (triton.next_power_of_2(n) if n else 0 for n in (flags.k_dim, flags.v_dim))
+    half, k, v = (tiles.padded(lanes) for lanes in (flags.emb_dim // 2, flags.k_dim, flags.v_dim))
     tile = tiles.choose_tile(flags.tile, 2 * half + k + v)
-    programs, sums = triton.cdiv(rows, tile), ()
+    programs, sums = -(-rows // tile), ()
     if kernel is kv_split_backward_kernel:
         grad_kv, grad_shared = data[2:]
-        sums = (0 if grad_shared is None else triton.cdiv(rows // heads, tile),)
+        sums = (0 if grad_shared is None else -(-(rows // heads) // tile),)
         programs = sums[0] + (0 if grad_kv is None else programs)
-    with torch.cuda.device_of(strided[0]):
-        kernel[(programs,)](
-            *data, *tables, *positions,
-            rows, heads, flags.k_dim, flags.v_dim, *sums,
-            *(stride for t in strided for stride in strides(t)),
-            cos.stride(0), sin.stride(0), cos.shape[0],
-            R=flags.emb_dim, HALF=half, K=k, V=v, ROWS=tile,
-            INTERLEAVED=flags.remove_interleaving,
-            num_warps=tiles.choose_warps(tile * (2 * half + k + v)), enable_fp_fusion=False,
-        )  # fmt: skip
+    arguments = Arguments(
+        (*data, cos, sin, *positions.packing),
+        (rows, cos.shape[0], *positions.counts, *sums),
+        (
+            *positions.fixed, heads, flags.k_dim, flags.v_dim,
+            *strides(strided[0]), *strides(strided[1]), cos.stride(0), sin.stride(0),
+        ),
+        {
+            "WHOLE_PACK": positions.whole_pack_table,
+            "R": flags.emb_dim, "HALF": half, "K": k, "V": v, "ROWS": tile,
+            "INTERLEAVED": flags.remove_interleaving,
+        },
+    )  # fmt: skip
+    launch(kernel, programs, arguments, tiles.choose_warps(tile * (2 * half + k + v)))
 
 
 def fused_mla_rope_kv_split(

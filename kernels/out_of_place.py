@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from . import tiles
 from .checks import check_data, check_last_stride, check_positions, check_rotation, check_tables
+from .launch import Arguments, launch, not_compiled
 from .positions import (
     Positions,
     row_offset,
@@ -31,11 +32,11 @@ TILES = tiles.TILES
 def rotate_kernel(
     src, dst, cos, sin,
     cu_seqlens, cu_seqlens_padded, position_ids,
-    batch, sequences, steps, cp_rank, cp_size, WHOLE_PACK: tl.constexpr,
-    rows, heads, nope_dim,
+    rows, length, sequences, steps, cp_rank,
+    batch, cp_size, heads, nope_dim,
     src_stride_s, src_stride_b, src_stride_h, src_stride_d,
     dst_stride_s, dst_stride_b, dst_stride_h,
-    cos_stride, sin_stride, length,
+    cos_stride, sin_stride, WHOLE_PACK: tl.constexpr,
     R: tl.constexpr, HALF: tl.constexpr, NOPE: tl.constexpr, ROWS: tl.constexpr,
     INVERSE: tl.constexpr, TRANSPOSE: tl.constexpr, INTERLEAVED: tl.constexpr,
     ROPE_FIRST: tl.constexpr,
@@ -64,7 +65,7 @@ def rotate_kernel(
 
     row = table_row(
         token, live, cu_seqlens, cu_seqlens_padded, position_ids,
-        batch, sequences, steps, cp_rank, cp_size, WHOLE_PACK,
+        sequences, steps, cp_rank, batch, cp_size, WHOLE_PACK,
     )  # fmt: skip
     cos_left, cos_right = load_table(cos, cos_stride, length, row, live, R, HALF)
     sin_left, sin_right = load_table(sin, sin_stride, length, row, live, R, HALF)
@@ -92,8 +93,8 @@ class Rotation(NamedTuple):
     tile: int | None
 
 
-@torch.compiler.disable  # Inductor would compile the kernel with contraction on
-def launch(
+@not_compiled
+def rotate_rows(
     src: Tensor,
     dst: Tensor,
     cos: Tensor,
@@ -109,19 +110,23 @@ def launch(
     rows = src.numel() // width
     if rows == 0:
         return
-    half = triton.next_power_of_2(flags.emb_dim // 2)
-    nope = triton.next_power_of_2(flags.nope_dim) if copy and flags.nope_dim else 0
+    half, nope = tiles.padded(flags.emb_dim // 2), tiles.padded(flags.nope_dim) if copy else 0
     tile = tiles.choose_tile(flags.tile, 2 * half + nope)
-    with torch.cuda.device_of(src):
-        rotate_kernel[(triton.cdiv(rows, tile),)](
-            src, dst, cos, sin, *positions,
-            rows, heads, flags.nope_dim,
-            *strides(src), *strides(dst)[:3], cos.stride(0), sin.stride(0), cos.shape[0],
-            R=flags.emb_dim, HALF=half, NOPE=nope, ROWS=tile,
-            INVERSE=flags.inverse, TRANSPOSE=transpose, INTERLEAVED=flags.remove_interleaving,
-            ROPE_FIRST=flags.rope_first,
-            num_warps=tiles.choose_warps(tile * (2 * half + nope)), enable_fp_fusion=False,
-        )  # fmt: skip
+    arguments = Arguments(
+        (src, dst, cos, sin, *positions.packing),
+        (rows, cos.shape[0], *positions.counts),
+        (
+            *positions.fixed, heads, flags.nope_dim,
+            *strides(src), *strides(dst)[:3], cos.stride(0), sin.stride(0),
+        ),
+        {
+            "WHOLE_PACK": positions.whole_pack_table,
+            "R": flags.emb_dim, "HALF": half, "NOPE": nope, "ROWS": tile,
+            "INVERSE": flags.inverse, "TRANSPOSE": transpose,
+            "INTERLEAVED": flags.remove_interleaving, "ROPE_FIRST": flags.rope_first,
+        },
+    )  # fmt: skip
+    launch(rotate_kernel, -(-rows // tile), arguments, tiles.choose_warps(tile * (2 * half + nope)))
 
 
 class _RotateOutOfPlace(torch.autograd.Function):
@@ -130,7 +135,7 @@ class _RotateOutOfPlace(torch.autograd.Function):
         ctx: Any, t: Tensor, cos: Tensor, sin: Tensor, positions: Positions, flags: Rotation
     ) -> Tensor:
         output = torch.empty(t.shape, dtype=t.dtype, device=t.device)
-        launch(t, output, cos, sin, positions, flags, copy=True, transpose=False)
+        rotate_rows(t, output, cos, sin, positions, flags, copy=True, transpose=False)
         save_positions(ctx, cos, sin, positions)
         ctx.flags = flags
         return output
@@ -145,7 +150,7 @@ def gradient(ctx: Any, grad: Tensor) -> Tensor:
     """The gradient of ``t`` as a new contiguous tensor; ``grad`` may have any strides."""
     cos, sin, positions = saved_positions(ctx)
     result = torch.empty(grad.shape, dtype=grad.dtype, device=grad.device)
-    launch(grad, result, cos, sin, positions, ctx.flags, copy=True, transpose=True)
+    rotate_rows(grad, result, cos, sin, positions, ctx.flags, copy=True, transpose=True)
     return result
 
 

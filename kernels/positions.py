@@ -12,19 +12,34 @@ FANOUT = tl.constexpr(64)
 class Positions(NamedTuple):
     """The arguments of :func:`table_row`, in its order.
 
-    ``batch`` is the batch size of SBHD and 1 in THD; ``sequences`` the number of packed sequences
-    and ``steps`` how often its search must narrow them, both 0 where nothing is searched.
+    ``sequences`` is the number of packed sequences and ``steps`` how often its search must narrow
+    them, both 0 where nothing is searched; ``batch`` the batch size of SBHD and 1 in THD.
     """
 
     cu_seqlens: Tensor | None
     cu_seqlens_padded: Tensor | None
     position_ids: Tensor | None
-    batch: int
     sequences: int
     steps: int
     cp_rank: int
+    batch: int
     cp_size: int
     whole_pack_table: bool
+
+    @property
+    def packing(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """The tensors, all None in SBHD."""
+        return self[:3]
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """What changes from call to call."""
+        return self[3:6]
+
+    @property
+    def fixed(self) -> tuple[int, int]:
+        """What a kernel is compiled for."""
+        return self[6:8]
 
 
 def strides(t: Tensor) -> tuple[int, int, int, int]:
@@ -37,8 +52,8 @@ def strides(t: Tensor) -> tuple[int, int, int, int]:
 
 def save_positions(ctx: Any, cos: Tensor, sin: Tensor, positions: Positions) -> None:
     """Keep tables and positions for the backward, tensors where autograd sees them change."""
-    packing, ctx.numbers = positions[:3], positions[3:]
-    ctx.save_for_backward(cos, sin, *packing)
+    ctx.save_for_backward(cos, sin, *positions.packing)
+    ctx.numbers = positions[3:]
 
 
 def saved_positions(ctx: Any) -> tuple[Tensor, Tensor, Positions]:
@@ -65,7 +80,7 @@ def row_offset(token, head, batch, stride_s, stride_b, stride_h):
 def table_row(
     token, live,
     cu_seqlens, cu_seqlens_padded, position_ids,
-    batch, sequences, steps, cp_rank, cp_size, WHOLE_PACK: tl.constexpr,
+    sequences, steps, cp_rank, batch, cp_size, WHOLE_PACK: tl.constexpr,
 ):  # fmt: skip
     """The table row of each token, int64 [ROWS]; tokens of no sequence use row 0."""
     if position_ids is not None:
