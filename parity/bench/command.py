@@ -32,14 +32,17 @@ class Row:
 @click.command()
 @click.option("--upstream", type=click.Path(path_type=Path), help="Import root of Megatron-Core.")
 @click.option("--only", default="", help="Only workloads whose name contains this.")
+@click.option("--harness", is_flag=True, help="Time the harness instead: cases a second.")
 @click.option("--json", "file", type=click.Path(path_type=Path), help="Write the rows here too.")
-def bench(upstream: Path | None, only: str, file: Path | None) -> int:
+def bench(upstream: Path | None, only: str, harness: bool, file: Path | None) -> int:
     """Time every kernel on this GPU, as a ratio to a device copy of the same bytes."""
     import torch
 
     from ..record import write_json
     from ..verdict import Exit
 
+    if harness:
+        return _bench_harness(file)
     if not torch.cuda.is_available():
         raise ValueError(
             "Expected a GPU to time kernels on but found none; use `parity codegen` without one."
@@ -59,6 +62,24 @@ def bench(upstream: Path | None, only: str, file: Path | None) -> int:
         document = {"rows": [asdict(row) for row in rows], "host_microseconds": costs}
         write_json(file, {"schema_version": SCHEMA_VERSION, "machine": _machine()} | document)
     return Exit.REGRESSION if any(row.met is False for row in rows) else Exit.OK
+
+
+def _bench_harness(file: Path | None) -> int:
+    from ..interpreter import prepare
+    from ..record import write_json
+    from ..verdict import Exit
+
+    prepare()
+    from .harness import measure
+
+    cost = measure()
+    click.echo(
+        f"{cost.cases_per_second:.1f} cases a second in one process on the {cost.tier} tier, "
+        f"{cost.share:.0%} of the time spent by the harness itself ({cost.cases} cases)"
+    )
+    if file is not None:
+        write_json(file, {"schema_version": SCHEMA_VERSION, "harness": asdict(cost)})
+    return Exit.OK
 
 
 def measure(only: str, with_upstream: bool) -> Iterator[Row]:
