@@ -13,7 +13,8 @@ from rich.text import Text
 
 from parity.triage.table import cell, code, text
 
-from .terminal import TIERS, plain
+from .plain import plain
+from .terminal import TIERS
 
 _STYLES = {"NEW": "bold red", "SPREADING": "bold red", "FIXED": "green", "KNOWN": "dim"}
 _COMMITS = 10  # shown of a stretch
