@@ -16,7 +16,13 @@ from .record import Finding
 from .trial import again
 from .watching import CONFLICTS, READS_OUTSIDE, memory_findings, shown
 
-HAZARDS = (*CONFLICTS, "read_never_written", "read_out_of_view", "write_after_read")
+HAZARDS = (
+    *CONFLICTS,
+    "read_never_written",
+    "read_out_of_view",
+    "write_after_read",
+    "write_after_read_across_warps",
+)
 
 
 def reads_inside(evidence: Evidence) -> Iterator[Finding]:

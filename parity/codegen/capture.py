@@ -101,7 +101,7 @@ def capture(spec: OpSpec, call: Call, arch: str) -> tuple[Recorder, str]:
     recorder = Recorder()
     inputs = build_inputs(spec, call.case, torch.device("cpu"))
     _name_inputs(recorder, inputs)
-    with _target(arch), _recording(recorder), _TorchCalls(recorder):
+    with target(arch), recording(recorder), _TorchCalls(recorder):
         seen = observe(inputs)
     if seen.error is None:
         return recorder, ""
@@ -116,7 +116,7 @@ def _name_inputs(recorder: Recorder, inputs: Inputs) -> None:
 
 
 @contextmanager
-def _target(arch: str) -> Iterator[None]:
+def target(arch: str) -> Iterator[None]:
     """Make Triton believe that the current device is of an architecture."""
     before = driver.__dict__.copy()
     number = ARCHS[arch]
@@ -134,7 +134,7 @@ def _target(arch: str) -> Iterator[None]:
 
 
 @contextmanager
-def _recording(recorder: Recorder) -> Iterator[None]:
+def recording(recorder: Recorder) -> Iterator[None]:
     """Note launches instead of compiling them; autotuned kernels launch once per configuration."""
     run, compile_, tune = JITFunction.run, JITFunction._do_compile, Autotuner.run
     pending: list[tuple[Any, ...]] = []

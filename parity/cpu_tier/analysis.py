@@ -60,5 +60,8 @@ def merged(findings: list[MemoryFinding]) -> list[MemoryFinding]:
     for finding in findings:
         key = (finding.kind, finding.line, finding.tensor)
         known = first.get(key)
-        first[key] = replace(known, count=known.count + finding.count) if known else finding
+        if known:
+            crossings = known.crossings + finding.crossings
+            finding = replace(known, count=known.count + finding.count, crossings=crossings)
+        first[key] = finding
     return list(first.values())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
-from .access import EVERY, Access, Barrier
+from .access import ATOMIC, EVERY, Access, Barrier
 from .analysis import merged
-from .findings import MemoryFinding
+from .findings import Crossing, MemoryFinding
 from .launch import Launch
 from .memory import Array
 
@@ -35,34 +36,33 @@ class _Storage:
         self._writer = np.full(units, NOBODY, np.int32)  # program that wrote; EVERY: several
         self._reader = np.full(units, NOBODY, np.int32)
         self._lane = np.full(units, NOBODY, np.int64)  # that read since the last barrier
-        self._read_by = np.zeros(units, np.int32)  # number of the access that it was
-        self._dirty: list[Array] = []
+        self._reads: list[tuple[Access, Array]] = []  # loads since then, and the units they read
         self._findings: list[MemoryFinding] = []
 
     def judge(self) -> list[MemoryFinding]:
         """All conflicts and hazards of this storage."""
-        number = {id(access): index for index, access in enumerate(self._accesses)}
+        mine = {id(access) for access in self._accesses}
         for batch in self._launch.batches:
             self._synchronise()
             for event in batch:
                 if isinstance(event, Barrier):
                     self._synchronise()
-                elif id(event) in number and isinstance(event, Access):
-                    self._see(event, number[id(event)])
+                elif id(event) in mine and isinstance(event, Access):
+                    self._see(event)
         return self._findings
 
     def _synchronise(self) -> None:
         """All lanes have read what they wanted: nothing stored from here on can be too early."""
-        for units in self._dirty:
+        for _, units in self._reads:
             self._lane[units] = NOBODY
-        self._dirty.clear()
+        self._reads.clear()
 
-    def _see(self, access: Access, number: int) -> None:
+    def _see(self, access: Access) -> None:
         for units in self._units(access):
             if access.operation == "load":
                 self._conflict("read_write", access, units, self._writer)
                 self._mark(self._reader, units, access)
-                self._read(access, number, units)
+                self._read(access, units)
             else:
                 self._conflict("write_write", access, units, self._writer)
                 self._conflict("write_read", access, units, self._reader)
@@ -90,13 +90,12 @@ class _Storage:
         visitor[units[together | ((before != NOBODY) & (before != program))]] = EVERY
         return np.asarray(together)
 
-    def _read(self, access: Access, number: int, units: Array) -> None:
+    def _read(self, access: Access, units: Array) -> None:
         """Note which lane reads; EVERY where several lanes do."""
         free = self._lane[units] == NOBODY
         self._lane[units[free]] = access.lane[free]
         self._lane[units[self._lane[units] != access.lane]] = EVERY
-        self._read_by[units] = number
-        self._dirty.append(units)
+        self._reads.append((access, units))
 
     def _hazard(self, access: Access, units: Array) -> None:
         """A store to what another lane of the same program reads: warps do not run in step."""
@@ -104,8 +103,32 @@ class _Storage:
         own = self._reader[units] == access.program
         crossed = own & (lane != NOBODY) & (lane != access.lane) & (access.operation == "store")
         if crossed.any():
-            reader = self._accesses[self._read_by[units[np.argmax(crossed)]]]
-            self._report("write_after_read", access, crossed, reader.line)
+            pairs = (self._crossing(access, units, crossed, *read) for read in self._reads)
+            crossings = tuple(pair for pair in pairs if len(pair.readers))
+            finding = self._launch.finding(
+                "write_after_read", access, crossed, crossings[0].read_line
+            )
+            self._findings.append(replace(finding, crossings=crossings))
+
+    def _crossing(
+        self, store: Access, stored: Array, crossed: Array, load: Access, loaded: Array
+    ) -> Crossing:
+        """Every two different lanes of one program of which one stores what the other loads."""
+        programs = int(np.prod(self._launch.grid)) - ATOMIC
+        read, write = (
+            units.astype(np.int64) * programs + access.program
+            for units, access in ((loaded, load), (stored, store))
+        )
+        order, write = np.argsort(read, kind="stable"), write[crossed]
+        first, end = (np.searchsorted(read[order], write, side) for side in ("left", "right"))
+        count = end - first
+        within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+        readers = load.lane[order[np.repeat(first, count) + within]]
+        writers = np.repeat(store.lane[crossed], count)
+        differ = readers != writers
+        pairs = np.unique(np.stack([readers[differ], writers[differ]]), axis=1) & 0xFFFFFFFF
+        tile, target = (self._launch.tile(int(access.lane[0])) for access in (load, store))
+        return Crossing(load.line, store.line, tile, target, *pairs)
 
     def _report(self, kind: str, access: Access, lanes: Array, other: str) -> None:
         if lanes.any():

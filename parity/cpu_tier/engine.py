@@ -24,7 +24,7 @@ from triton.runtime.errors import InterpreterError
 from .builder import ARGUMENT, BatchedBuilder
 from .divergence import Diverged, NotCovered
 from .language import interpret_language
-from .memory import Array, Memory
+from .memory import Array, Call, Memory
 from .reductions import BatchedReduce, BatchedScan
 
 # Programs that run as one batch: large enough to hide Python, small enough to stay in memory.
@@ -53,10 +53,9 @@ class Engine:
     counts: Counts = field(default_factory=Counts)
 
     @contextmanager
-    def launched(self, kernel: str, given: dict[str, Any], grid: Sequence[int]) -> Iterator[None]:
-        """The memory knows the launch and its tensors within this context."""
-        tensors = {name: value for name, value in given.items() if isinstance(value, torch.Tensor)}
-        self.memory.launch(kernel, tensors, tuple(grid))
+    def launched(self, call: Call) -> Iterator[None]:
+        """The memory knows the launch within this context."""
+        self.memory.launch(call)
         yield
         self.memory.finish()
 
@@ -159,7 +158,7 @@ def _launch(executor: Any, *args: Any, **kwargs: Any) -> None:
     """One launch, in place of the stock `GridExecutor.__call__`: quiet, and through `ENGINE`."""
     if kwargs.pop("warmup", False):
         return
-    kwargs = {name: value for name, value in kwargs.items() if name in executor.arg_names}
+    options = {name: kwargs.pop(name) for name in set(kwargs) - set(executor.arg_names)}
     # Tensors on the CPU are used where they are; the stock executor makes aliases of them.
     copied = torch.cuda.is_available()
     host = executor._init_args_hst(args, kwargs) if copied else (args, kwargs)
@@ -170,8 +169,9 @@ def _launch(executor: Any, *args: Any, **kwargs: Any) -> None:
     given = bound.arguments
     arguments = {name: _argument(executor, name, value) for name, value in given.items()}
     grid = executor.grid(arguments) if callable(executor.grid) else executor.grid
+    call = Call(executor.fn, given, options, (*grid, 1, 1)[:3])
     try:
-        with np.errstate(all="ignore"), ENGINE.launched(executor.fn.__name__, given, grid):
+        with np.errstate(all="ignore"), ENGINE.launched(call):
             ENGINE.run(executor.fn, arguments, grid)
     except Exception as error:
         raise InterpreterError(repr(error)) from error

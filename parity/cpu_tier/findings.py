@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from .memory import Array
 
 # What happened, after "kernel, program"; {place} is the tensor's element and the source line.
 SENTENCES = {
@@ -17,7 +19,24 @@ SENTENCES = {
     "write_read": "writes {place}: {other} reads it",
     "write_after_read": "writes {place}: another lane reads it at {other}, and no barrier makes "
     "the store wait",
+    "write_after_read_across_warps": "writes {place}: {other}",
 }
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Lanes of a program that store where other lanes of it read, with no barrier between.
+
+    `readers` and `writers` `[n]` belong together: positions in tiles of the shapes `read_tile` and
+    `write_tile`, at the source lines `read_line` and `write_line`.
+    """
+
+    read_line: str
+    write_line: str
+    read_tile: tuple[int, ...]
+    write_tile: tuple[int, ...]
+    readers: Array
+    writers: Array
 
 
 @dataclass(frozen=True)
@@ -39,6 +58,7 @@ class MemoryFinding:
     count: int
     other: str = ""
     owner: str = ""
+    crossings: tuple[Crossing, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def sentence(self) -> str:

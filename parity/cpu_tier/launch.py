@@ -10,18 +10,27 @@ import numpy as np
 from .access import EVERY, Access, Barrier, Stray
 from .arguments import Argument
 from .findings import MemoryFinding
-from .memory import Array
+from .memory import Array, Call
 
 
 @dataclass
 class Launch:
-    """A kernel's name, its tensor arguments and its grid `(x, y, z)`; `batches` fill as it runs."""
+    """A call and what its tensor arguments mean; `batches` fill as it runs."""
 
-    kernel: str
+    call: Call
     arguments: dict[str, Argument]
-    grid: tuple[int, ...]
     batches: list[list[Access | Barrier | Stray]] = field(default_factory=list)
     _shapes: dict[tuple[int, ...], int] = field(default_factory=dict)
+
+    @property
+    def kernel(self) -> str:
+        """The kernel's name."""
+        return self.call.kernel
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """How many programs, `(x, y, z)`."""
+        return self.call.grid
 
     def numbers(self, programs: Array) -> Array:
         """Programs `[P, 3]` as numbers `[P]`, in the order of the grid."""
@@ -30,6 +39,10 @@ class Launch:
     def shape(self, tile: tuple[int, ...]) -> int:
         """A number for each shape of tile, so that lanes of different shapes differ."""
         return self._shapes.setdefault(tile, len(self._shapes))
+
+    def tile(self, lane: int) -> tuple[int, ...]:
+        """The shape of the tile that a lane, as `Access.lane` counts them, belongs to."""
+        return next(tile for tile, number in self._shapes.items() if number == lane >> 32)
 
     def who(self, number: int) -> str:
         """A program for people."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import FunctionType
 from typing import Any, Literal
 
 import numpy as np
@@ -11,8 +14,30 @@ import torch
 from triton.runtime.interpreter import _interpreter
 
 Array = npt.NDArray[Any]
-Tensors = Mapping[str, torch.Tensor]
 Operation = Literal["load", "store", "atomic"]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One launch: the kernel's function, its arguments by name, what the launch adds, the grid.
+
+    `options` are those that tell the compiler (`num_warps`, `enable_fp_fusion`, ...).
+    """
+
+    function: FunctionType
+    given: Mapping[str, Any]
+    options: Mapping[str, Any]
+    grid: tuple[int, ...]
+
+    @property
+    def kernel(self) -> str:
+        """The kernel's name."""
+        return self.function.__name__
+
+    @cached_property
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The tensor arguments."""
+        return {name: one for name, one in self.given.items() if isinstance(one, torch.Tensor)}
 
 
 class Memory:
@@ -33,11 +58,11 @@ class Memory:
         self._kernel = ""
         self._storages: dict[str | None, tuple[int, int]] = {}
 
-    def launch(self, kernel: str, tensors: Tensors, grid: tuple[int, ...]) -> None:
-        """A launch begins; `tensors` are its tensor arguments by parameter name."""
-        self._kernel = kernel
+    def launch(self, call: Call) -> None:
+        """A launch begins."""
+        self._kernel = call.kernel
         self._strays.clear()
-        storages = ((name, tensor.untyped_storage()) for name, tensor in tensors.items())
+        storages = ((name, tensor.untyped_storage()) for name, tensor in call.tensors.items())
         self._storages = {name: (one.data_ptr(), one.nbytes()) for name, one in storages}
 
     def begin(self, programs: Array) -> None:

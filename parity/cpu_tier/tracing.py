@@ -17,8 +17,9 @@ from .engine import ENGINE
 from .findings import MemoryFinding, Traffic
 from .fresh import FreshMemory
 from .launch import Launch
-from .memory import Array, Memory, Operation, Tensors
+from .memory import Array, Call, Memory, Operation
 from .traffic import traffic
+from .warps import across_warps
 
 
 @dataclass
@@ -74,10 +75,11 @@ class TracedMemory(Memory):
         self._result, self._fresh, self._owners = result, fresh, owners
         self._tried: list[Access | Barrier | Stray] = []
 
-    def launch(self, kernel: str, tensors: Tensors, grid: tuple[int, ...]) -> None:
-        super().launch(kernel, tensors, grid)
-        arguments = {name: Argument.of(name, one, self._owners) for name, one in tensors.items()}
-        self._launch = Launch(kernel, arguments, (*grid, 1, 1)[:3])
+    def launch(self, call: Call) -> None:
+        super().launch(call)
+        known = call.tensors.items()
+        arguments = {name: Argument.of(name, one, self._owners) for name, one in known}
+        self._launch = Launch(call, arguments)
 
     def begin(self, programs: Array) -> None:
         super().begin(programs)
@@ -94,7 +96,9 @@ class TracedMemory(Memory):
 
     def finish(self) -> None:
         launch, found = self._launch, self._result.findings
-        found += strays(launch) + never_written(launch, self._fresh) + conflicts(launch)
+        found += strays(launch) + never_written(launch, self._fresh)
+        met = conflicts(launch)
+        found += met + across_warps(launch, met)
         self._result.traffic += traffic(launch)
         self._result.launches += 1
 
