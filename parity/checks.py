@@ -11,6 +11,7 @@ from .bounds import limit, must_keep_bits, ulp
 from .comparators import Mismatch, non_finite, same_bits, structure, used_share, within
 from .effects import is_poison
 from .inputs import bits
+from .locus import numbers, words
 from .observe import Observation, describe_error
 from .oracle import Expectation
 from .record import Finding
@@ -126,6 +127,7 @@ def writes_everything(evidence: Evidence) -> Iterator[Finding]:
                 locus=_locus(evidence, name, left),
                 sentence=f"Expected every element of {name} to be written but "
                 f"{name}{list(place)} and {int(left.sum()) - 1} others never were."
+                + _at(evidence, left)
                 + shown(evidence.seen, ("left_unwritten",)),
             )
 
@@ -294,7 +296,8 @@ def _value_finding(evidence: Evidence, check: str, name: str, mismatch: Mismatch
         band=_band(mismatch.ratio) if mismatch.error == "beyond bound" else mismatch.error,
         locus=_locus(evidence, name, mismatch.where),
         sentence=f"Expected {name}{list(mismatch.worst)} to agree with {what} but "
-        f"{mismatch.sentence}: {off:.3g} ulp off, bound {allowed:.3g} ulp.",
+        f"{mismatch.sentence}: {off:.3g} ulp off, bound {allowed:.3g} ulp."
+        + _at(evidence, mismatch.where),
     )
 
 
@@ -303,13 +306,8 @@ def _band(ratio: float) -> str:
 
 
 def _locus(evidence: Evidence, name: str, where: torch.Tensor) -> str:
-    """Which lanes, heads and rows are hit, in words that do not depend on the case's size."""
-    rotated = evidence.expected.terms[name] > 1
-    masks = {"rotated": rotated, "copied": ~rotated}
-    words = [" and ".join(kind for kind, mask in masks.items() if (where & mask).any()) + " lanes"]
-    if where.dim() >= 3:
-        heads = where.flatten(0, -3).any(0).any(-1)
-        words.append("all heads" if bool(heads.all()) else "some heads")
-    rows = where.flatten(1).any(1) if where.dim() > 1 else where
-    words.append("all rows" if bool(rows.all()) else "some rows")
-    return ", ".join(words)
+    return words(where, evidence.expected.terms[name] > 1, evidence.seen.inputs.case)
+
+
+def _at(evidence: Evidence, where: torch.Tensor) -> str:
+    return f" It is in {numbers(where, evidence.seen.inputs.case)}."

@@ -10,6 +10,7 @@ from .bounds import ulp
 from .case import Case
 from .checks import Evidence, oracle_mismatch, reference_mismatch
 from .inputs import dims
+from .locus import cube, heads_of_a_program
 from .record import Finding
 
 ULP_BINS = 32
@@ -61,25 +62,16 @@ def mismatch_maps(evidence: Evidence, findings: list[Finding]) -> dict[str, dict
 
 def _map(evidence: Evidence, name: str, where: torch.Tensor) -> dict[str, Any]:
     case = evidence.seen.inputs.case
-    cube = _cube(where, case)
-    lanes = _cube(evidence.expected.terms[name] > 1, case).flatten(0, 1).any(0).nonzero().flatten()
+    hit = cube(where, case)
+    lanes = cube(evidence.expected.terms[name] > 1, case).flatten(0, 1).any(0).nonzero().flatten()
     return {
-        "shape": list(cube.shape),
-        "by_lane": _cells(cube.float().mean(1)),
-        "by_head": _cells(cube.float().mean(2)),
+        "shape": list(hit.shape),
+        "by_lane": _cells(hit.float().mean(1)),
+        "by_head": _cells(hit.float().mean(2)),
         "sequences": _sequences(case),
         "rotated": [int(lanes[0]), int(lanes[-1]) + 1] if len(lanes) else [],
-        "tile": _heads_of_a_program(case, cube.shape[1]),
+        "tile": heads_of_a_program(case, hit.shape[1]),
     }
-
-
-def _cube(tensor: torch.Tensor, case: Case) -> torch.Tensor:
-    """[tokens, heads, lanes] of a result, the tokens of one batch entry together."""
-    if case.layout in ("sbhd", "bshd") and tensor.dim() > 2:
-        tensor = (tensor.transpose(0, 1) if case.layout == "sbhd" else tensor).flatten(0, 1)
-    if tensor.dim() == 1:
-        return tensor[:, None, None]
-    return tensor.reshape(tensor.shape[0], -1, tensor.shape[-1])
 
 
 def _cells(share: torch.Tensor) -> list[str]:
@@ -107,12 +99,3 @@ def _sequences(case: Case) -> list[int]:
             starts.append(start)
         start += (length + gap) // case.cp_size
     return starts + ([start] if start < dims(case)["tokens"] else [])
-
-
-def _heads_of_a_program(case: Case, heads: int) -> int:
-    """Tiles named BLOCK_... cut the heads; others cut (token, head) rows, which are heads where
-    the tile divides their number."""
-    for name, size in case.tile.items():
-        if size and size < heads and (name.startswith("BLOCK_") or heads % size == 0):
-            return size
-    return 0

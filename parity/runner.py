@@ -18,6 +18,7 @@ from .memory import hazards
 from .observe import observe
 from .oracle import Expectation, expect
 from .pictures import mismatch_maps, ulp_histograms
+from .precision import explained
 from .record import Finding, Record
 from .refusals import refuses
 from .relations import relates
@@ -51,6 +52,7 @@ def run_case(spec: OpSpec, case: Case, arm: str = "head") -> Record:
     evidence = Evidence(seen, expected, _specified_rows(inputs))
     applied = CHECKS | (MEMORY_CHECKS if everything_watched(seen) else {})
     findings = [finding for check in applied.values() for finding in check(evidence)]
+    findings = explained(evidence, findings)
     checks = list(applied)
     for extra in () if findings else EXTRAS:
         name, found = extra(evidence)

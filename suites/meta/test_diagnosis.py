@@ -1,0 +1,175 @@
+"""Where a mismatch is said to sit, and whether it is said to be rounding: planted and honest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from parity.case import Case
+from parity.generate import plan
+from parity.locus import numbers, words
+from parity.record import Finding
+from parity.runner import run_case
+from parity.spec import Input, OpSpec, Output
+
+Tensor = torch.Tensor
+LANES = torch.tensor([False, False, True, True, True, True])  # four rotated ones behind two others
+ALL = slice(None)
+EVEN, ODD, LEFT, RIGHT = [2, 4], [3, 5], [2, 3], [4, 5]
+
+
+def packed(tile: int | None = 4) -> Case:
+    """Three sequences of 3, 0 and 2 tokens, padding behind the first, and a tail: 8 tokens."""
+    return Case("op", "thd", "float32", {"heads": 6}, lengths=(3, 0, 2), gaps=(2, 0, 0), tail=1,
+                tile={"BLOCK_H": tile})  # fmt: skip
+
+
+def told(tokens: Any, heads: Any, lanes: Any, case: Case, spared: Any = ()) -> str:
+    """The words for a mismatch in every combination of these indices, ``spared`` ones left out."""
+    where = torch.zeros(8, 6, 6, dtype=torch.bool)
+    where[tokens] = True
+    for axis, kept in ((1, heads), (2, lanes)):
+        mask = torch.zeros(6, dtype=torch.bool)
+        mask[kept] = True
+        where &= mask.view(-1, 1) if axis == 1 else mask
+    for place in spared:
+        where[place] = False
+    return words(where, LANES.expand(8, 6, 6), case)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "heads", "lanes", "expected"),
+    [
+        (ALL, ALL, ALL, "rotated and copied lanes, all heads, all rows"),
+        (ALL, ALL, [0, 1], "copied lanes, all heads, all rows"),
+        (ALL, [4, 5], [2, 3, 4, 5], "rotated lanes, heads of the partial tile, all rows"),
+        (ALL, ALL, ODD, "odd rotated lanes, all heads, all rows"),
+        (ALL, ALL, EVEN, "even rotated lanes, all heads, all rows"),
+        (ALL, ALL, LEFT, "left half of the rotated lanes, all heads, all rows"),
+        (ALL, ALL, RIGHT, "right half of the rotated lanes, all heads, all rows"),
+        (ALL, ALL, [1, 2], "some rotated and copied lanes, all heads, all rows"),
+        (ALL, [0], [0, 1], "copied lanes, the first head, all rows"),
+        (ALL, [1, 2, 3, 4, 5], [0, 1], "copied lanes, heads after the first, all rows"),
+        (ALL, [5], [0, 1], "copied lanes, the last head, all rows"),
+        (ALL, [0, 2, 4], [0, 1], "copied lanes, even heads, all rows"),
+        (ALL, [1, 2], [0, 1], "copied lanes, some heads, all rows"),
+        ([5, 6], ALL, [0, 1], "copied lanes, all heads, sequences after the first"),
+        (
+            [6],
+            ALL,
+            [0, 1],
+            "copied lanes, all heads, sequences after the first, past its first row",
+        ),
+        ([0, 1, 2], ALL, [0, 1], "copied lanes, all heads, the first sequence"),
+        ([0, 1, 2, 5, 6], ALL, [0, 1], "copied lanes, all heads, every sequence"),
+        ([1, 2, 6], ALL, [0, 1], "copied lanes, all heads, every sequence, past its first row"),
+        ([0, 5], ALL, [0, 1], "copied lanes, all heads, first rows of sequences"),
+        ([3, 4, 7], ALL, [0, 1], "copied lanes, all heads, rows of no sequence"),
+        ([7], ALL, [0, 1], "copied lanes, all heads, the last row"),
+        ([1, 5], ALL, [0, 1], "copied lanes, all heads, some rows"),
+    ],
+)
+def test_a_place_has_the_words_of_its_pattern(
+    tokens: Any, heads: Any, lanes: Any, expected: str
+) -> None:
+    assert told(tokens, heads, lanes, packed()) == expected
+
+
+def test_an_element_that_is_right_by_chance_hides_nothing() -> None:
+    place = told(ALL, [4, 5], ODD, packed(), spared=[(2, 4, 3)])
+    assert place == "odd rotated lanes, heads of the partial tile, all rows"
+
+
+def test_a_tile_that_divides_the_heads_has_no_partial_one() -> None:
+    assert "after the first tile" not in told(ALL, [4, 5], ODD, packed(tile=None))
+    assert "heads past the first tile" in told(ALL, [2, 3, 4, 5], ODD, packed(tile=2))
+    assert "some heads" in told(ALL, [4, 5], ODD, packed(tile=2))
+
+
+def test_a_partial_tile_of_rows_over_tokens_and_heads() -> None:
+    case = Case("op", "sbhd", "float32", {"seq": 2, "batch": 4, "heads": 6}, tile={"tile": 32})
+    where = torch.zeros(8, 6, 6, dtype=torch.bool)  # batch by batch: row 32 is head 2 of token 5
+    where[5, 2:], where[6:] = True, True
+    shaped = where.view(4, 2, 6, 6).transpose(0, 1)  # as sbhd has it
+    place = words(shaped, LANES.expand(2, 4, 6, 6), case)
+    assert place == "rotated and copied lanes, rows of the partial tile"
+
+
+def test_the_numbers_are_those_of_this_case() -> None:
+    where = torch.zeros(8, 6, 6, dtype=torch.bool)
+    where[[0, 5, 6], 4:, 3::2] = True
+    expected = "tokens 0, 5..6 of 8, heads 4..5 of 6, lanes 3, 5 of 6, in tiles of BLOCK_H 4"
+    assert numbers(where, packed()) == expected
+
+
+SPEC = OpSpec(
+    name="blend",
+    candidate=f"{__name__}:honest",
+    reference=f"{__name__}:reference",
+    inputs=(Input("x", "rows dim"), Input("r", "rows dim")),
+    outputs=(Output("y"),),
+    axes={"dim": (4, 7)},
+    values=("normal",),
+    terms=2,
+)
+
+
+def reference(
+    x: Tensor, r: Tensor, *, compute_dtype: torch.dtype = torch.float32, magnitude: bool = False
+) -> Tensor:
+    """y = 0.75 x - 0.375 r."""
+    wide_x, wide_r = x.to(compute_dtype), r.to(compute_dtype)
+    right = 0.375 * wide_r
+    return (0.75 * wide_x + (right if magnitude else -right)).to(x.dtype)
+
+
+def honest(x: Tensor, r: Tensor) -> Tensor:
+    return reference(x, r)
+
+
+def rounds_twice(x: Tensor, r: Tensor) -> Tensor:
+    return 0.8125 * x - 0.0625 * x - 0.375 * r  # every step in the storage dtype
+
+
+def drops_a_term(x: Tensor, r: Tensor) -> Tensor:
+    return reference(x, 0.75 * r)
+
+
+def rounds_to_bfloat16(x: Tensor, r: Tensor) -> Tensor:
+    return reference(x.bfloat16(), r.bfloat16()).to(x.dtype)
+
+
+def findings(name: str, dtype: str) -> list[Finding]:
+    spec = replace(SPEC, candidate=f"{__name__}:{name}")
+    cases = [case for case in plan(spec, 0, 0) if case.dtype == dtype]
+    found = [finding for case in cases for finding in run_case(spec, case).findings]
+    return [finding for finding in found if (finding.check, finding.tensor) == ("values", "y")]
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "ending"),
+    [
+        ("rounds_twice", "bfloat16", "times: rounding."),
+        ("rounds_twice", "float16", "times: rounding."),
+        ("drops_a_term", "bfloat16", "times: the algorithm, or a step of fixed precision."),
+        ("rounds_to_bfloat16", "float16", "times: the algorithm, or a step of fixed precision."),
+    ],
+)
+def test_a_run_in_float32_tells_rounding_from_the_rest(name: str, dtype: str, ending: str) -> None:
+    sentences = [finding.sentence for finding in findings(name, dtype)]
+    assert sentences
+    assert {sentence.rpartition(" times: ")[2] for sentence in sentences} == {
+        ending.removeprefix("times: ")
+    }
+
+
+def test_a_case_in_float32_has_nothing_to_be_compared_with() -> None:
+    assert findings("drops_a_term", "float32")
+    assert not any("In float32" in f.sentence for f in findings("drops_a_term", "float32"))
+
+
+def test_an_honest_op_has_nothing_to_explain() -> None:
+    assert findings("honest", "bfloat16") == []
