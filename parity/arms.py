@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from . import git
 from .git import Refused
+from .locks import locked, taken
 from .verdict import Exit
 
 
@@ -58,22 +59,14 @@ def working_tree(project: Path) -> Arm:
     return Arm("head", "repository", str(project), ref="working tree")
 
 
-@contextmanager
-def revision(project: Path, ref: str) -> Iterator[Arm]:
-    """One commit of the repository that holds ``project``, checked out in a private folder.
-
-    Raises:
-        Refused: no git, no repository, or an unknown ref.
-    """
-    top = git.top_level(project)
-    commit = git.commit(top, ref, "ref")
-    trees = Path(tempfile.mkdtemp(prefix="trees-", dir=workspace(project)))
-    root = trees / "head" / project.resolve().relative_to(top)
-    try:
-        with git.worktree(top, commit, trees / "head"):
-            yield Arm("head", "repository", str(root), ref, commit)
-    finally:
-        shutil.rmtree(trees, ignore_errors=True)
+def import_root(name: str, folder: Path) -> Arm:
+    """A folder as an arm; Refused where there is none."""
+    if not folder.is_dir():
+        raise Refused(
+            f"Expected a folder at --{name}-root {folder} but there is none; "
+            "check the path, or unpack a release there."
+        )
+    return Arm(name, "import_root", str(folder.resolve()))
 
 
 def import_roots(base: Path | None, head: Path | None) -> tuple[Arm, Arm]:
@@ -81,40 +74,35 @@ def import_roots(base: Path | None, head: Path | None) -> tuple[Arm, Arm]:
     if base is None or head is None:
         given = "--base-root" if head is None else "--head-root"
         raise Refused(f"Expected --base-root and --head-root together but got only {given}.")
-    for option, folder in (("--base-root", base), ("--head-root", head)):
-        if not folder.is_dir():
-            raise Refused(
-                f"Expected a folder at {option} {folder} but there is none; "
-                "check the path, or unpack a release there."
-            )
+    arms = import_root("base", base), import_root("head", head)
     if base.samefile(head):
         raise Refused(
             f"Nothing compared: --base-root and --head-root are both {base.resolve()}; "
             "name two different folders.",
             Exit.NOTHING_COMPARED,
         )
-    return (
-        Arm("base", "import_root", str(base.resolve())),
-        Arm("head", "import_root", str(head.resolve())),
-    )
+    return arms
 
 
 @contextmanager
-def revisions(project: Path, base: str | None, head: str | None) -> Iterator[tuple[Arm, Arm]]:
+def revisions(
+    project: Path, base: str | None, head: str | None, repository: Path | None = None
+) -> Iterator[tuple[Arm, Arm]]:
     """Two revisions of the repository that holds ``project``, checked out in a private folder.
 
-    Without ``head`` it is a snapshot of the working tree, without ``base`` the commit that head
-    shares with the main branch.  Refs become full commit ids before anything else happens.  Asked
-    for nothing and with nothing changed, both arms run one commit: that is what somebody sees who
-    has just taken a change back.
+    ``repository`` is another place to take them from.  Without ``head`` it is a snapshot of the
+    working tree, without ``base`` the commit that head shares with the main branch.  Refs become
+    full commit ids before anything else happens.  Asked for nothing and with nothing changed, both
+    arms run one commit: that is what somebody sees who has just taken a change back.
 
     Raises:
         Refused: no git, no repository, an unknown ref, or two refs of one commit.
     """
-    top = git.top_level(project)
+    place = repository or project
+    top = git.top_level(place)
     head_commit = git.commit(top, head or "HEAD", "head")
     base_commit = git.commit(top, base, "base") if base else git.merge_base(top, head_commit)
-    private = workspace(project)  # before git is asked whether anything is untracked
+    workspace(project)  # before git is asked whether anything is untracked
     dirty = head is None and git.is_dirty(top)
     if (base or head) and base_commit == head_commit and not dirty:
         raise Refused(
@@ -122,17 +110,56 @@ def revisions(project: Path, base: str | None, head: str | None) -> Iterator[tup
             "change a file, or name another base, e.g. `parity gate --base HEAD~1`.",
             Exit.NOTHING_COMPARED,
         )
-    inside = project.resolve().relative_to(top)
-    trees = Path(tempfile.mkdtemp(prefix="trees-", dir=private))
-    base_tree, head_tree = trees / "base", trees / "head"
-    base_root, head_root = str(base_tree / inside), str(head_tree / inside)
-    base_ref, head_ref = base or "merge-base", head or "working tree"
-    files = git.worktree(top, head_commit, head_tree) if head else git.snapshot(top, head_tree)
+    with private_folder(project) as trees, ExitStack() as stack:
+        yield (
+            stack.enter_context(_checkout("base", place, trees, base_commit, base or "merge-base")),
+            stack.enter_context(_checkout("head", place, trees, head_commit, head, dirty)),
+        )
+
+
+@contextmanager
+def revision(
+    project: Path, ref: str | None, name: str = "head", repository: Path | None = None
+) -> Iterator[Arm]:
+    """One revision as an arm, or a snapshot of the working tree; raises as :func:`revisions`."""
+    place = repository or project
+    top = git.top_level(place)
+    commit = git.commit(top, ref or "HEAD", name)
+    workspace(project)
+    dirty = ref is None and git.is_dirty(top)
+    with private_folder(project) as trees, _checkout(name, place, trees, commit, ref, dirty) as arm:
+        yield arm
+
+
+@contextmanager
+def _checkout(
+    name: str, place: Path, trees: Path, commit: str, ref: str | None, dirty: bool = False
+) -> Iterator[Arm]:
+    """An arm at ``commit``; without ``ref`` it is the working tree as it is now."""
+    top = git.top_level(place)
+    files = git.worktree(top, commit, trees / name) if ref else git.snapshot(top, trees / name)
+    with files:
+        root = str(trees / name / place.resolve().relative_to(top))
+        yield Arm(name, "repository", root, ref or "working tree", commit, dirty)
+
+
+@contextmanager
+def private_folder(project: Path) -> Iterator[Path]:
+    """A folder for checkouts, removed in the end; what killed processes left is removed first.
+
+    Its lock is held as long as this process lives, whatever ends it.
+    """
+    home = workspace(project)
+    with locked(home / "checkouts.lock"):
+        for left in home.glob("trees-*/"):
+            if (lock := taken(left / "lock")) is not None:
+                shutil.rmtree(left, ignore_errors=True)
+                lock.close()
+        trees = Path(tempfile.mkdtemp(prefix="trees-", dir=home))
+        lock = taken(trees / "lock")
     try:
-        with git.worktree(top, base_commit, base_tree), files:
-            yield (
-                Arm("base", "repository", base_root, base_ref, base_commit),
-                Arm("head", "repository", head_root, head_ref, head_commit, dirty),
-            )
+        yield trees
     finally:
         shutil.rmtree(trees, ignore_errors=True)
+        if lock is not None:
+            lock.close()

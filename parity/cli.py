@@ -17,6 +17,7 @@ from .codegen.command import codegen
 from .doctor import doctor
 from .dumps.command import dumps
 from .gate.command import gate
+from .gate.save import baseline
 from .git import Refused
 from .history.command import history
 from .history.nightly import nightly
@@ -37,6 +38,7 @@ def cli() -> None:
     """
 
 
+cli.add_command(baseline)
 cli.add_command(bench)
 cli.add_command(codegen)
 cli.add_command(doctor)

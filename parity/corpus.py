@@ -5,6 +5,8 @@ They survive changes of a test, of a strategy and of Hypothesis, since a case na
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from .case import Case
@@ -29,9 +31,20 @@ def kept(project: Path, spec: OpSpec) -> list[Case]:
     that silently stopped running would protect nothing.
     """
     cases = []
-    for path in sorted((project / FOLDER / spec.name).glob("*.json")):
+    for path in _files(project, spec.name):
         case = Case.from_file(path)
         if reason := is_legal(spec, case):
             raise ValueError(f"{path}: {reason} Rewrite the case for the new contract.")
         cases.append(case)
     return cases
+
+
+def stored(project: Path, op: str) -> Iterator[Case]:
+    """The kept cases of an op in any revision, legal or not, without files that are no case."""
+    for path in _files(project, op):
+        with suppress(ValueError):
+            yield Case.from_file(path)
+
+
+def _files(project: Path, op: str) -> list[Path]:
+    return sorted((project / FOLDER / op).glob("*.json"))

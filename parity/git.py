@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from .verdict import Exit
@@ -124,7 +124,11 @@ def suspects(top: Path, bad: str, good: list[str]) -> list[str]:
 
 @contextmanager
 def worktree(top: Path, commit_id: str, tree: Path) -> Iterator[None]:
-    """A detached checkout of one commit in a private folder, removed in the end."""
+    """A detached checkout of one commit in a private folder, removed in the end.
+
+    Submodules that the user's own checkout holds are checked out with it.
+    """
+    git(top, "worktree", "prune")  # entries of checkouts whose process was killed
     try:
         git(top, "worktree", "add", "--quiet", "--force", "--detach", str(tree), commit_id)
     except GitError as error:
@@ -134,22 +138,48 @@ def worktree(top: Path, commit_id: str, tree: Path) -> Iterator[None]:
             Exit.FAULT,
         ) from error
     try:
-        yield
+        with ExitStack() as stack:
+            for name, commit_of_it in _submodules(top, commit_id):
+                stack.enter_context(worktree(top / name, commit_of_it, tree / name))
+            yield
     finally:
         git(top, "worktree", "remove", "--force", "--force", str(tree))
+
+
+def _submodules(top: Path, commit_id: str) -> Iterator[tuple[str, str]]:
+    """Path and commit of every submodule of a commit that the user's checkout holds."""
+    for line in git(top, "ls-tree", "-r", "-z", commit_id).split("\0"):
+        described, _, name = line.partition("\t")
+        if not described.startswith("160000 ") or not (top / name / ".git").exists():
+            continue
+        wanted = described.split()[2]
+        try:
+            git(top / name, "cat-file", "-e", f"{wanted}^{{commit}}")
+        except GitError as error:
+            raise Refused(
+                f"Expected commit {wanted[:12]} of submodule {name} but its checkout lacks it; "
+                f"run `git -C {name} fetch origin {wanted}` in {top}."
+            ) from error
+        yield name, wanted
 
 
 @contextmanager
 def snapshot(top: Path, tree: Path) -> Iterator[None]:
     """A copy of every file of a checkout that git tracks or would track, removed in the end."""
     try:
-        tree.mkdir()
-        listed = git(top, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-        for name in sorted(set(listed.split("\0")) - {""}):
-            source, target = top / name, tree / name
-            if source.is_symlink() or source.is_file():  # not deleted, not a submodule
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(source, target, follow_symlinks=False)
+        _copy(top, tree)
         yield
     finally:
         shutil.rmtree(tree, ignore_errors=True)
+
+
+def _copy(top: Path, tree: Path) -> None:
+    tree.mkdir(parents=True, exist_ok=True)
+    listed = git(top, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    for name in sorted(set(listed.split("\0")) - {""}):
+        source, target = top / name, tree / name
+        if source.is_symlink() or source.is_file():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target, follow_symlinks=False)
+        elif (source / ".git").exists():
+            _copy(source, target)

@@ -13,7 +13,7 @@ import os
 import platform
 import signal
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,6 +25,7 @@ from pebble import ProcessExpired, ProcessPool
 
 from .arms import Arm
 from .case import Case
+from .interrupts import POLL, check
 from .record import Finding, Record
 from .spec import OpSpec
 
@@ -51,13 +52,12 @@ class Worker:
             context=multiprocessing.get_context("spawn"),
         )
 
-    def specs(self, ops: str | None) -> list[OpSpec]:
+    def specs(self, ops: str | None) -> Future[list[OpSpec]]:
         """The contracts that ``ops`` names when this arm's root is on the import path."""
-        found: list[OpSpec] = self.pool.schedule(_specs, (ops,), timeout=START).result()
-        return found
+        return self.pool.schedule(_specs, (ops,), timeout=START)
 
     def describe(self, specs: list[OpSpec]) -> Future[dict[str, Any]]:
-        """Provenance of the candidates, tier and versions."""
+        """Provenance of the candidates, tier, versions, and the fingerprint of it all."""
         return self.pool.schedule(_describe, (specs, self.arm.root), timeout=START)
 
     def run(self, spec: OpSpec, case: Case) -> Future[Record]:
@@ -94,19 +94,6 @@ def workers(arms: Iterable[Arm], cache: Path, logs: Path) -> Iterator[list[Worke
             worker.pool.join()
 
 
-def run_all(
-    team: list[Worker],
-    jobs: list[Job],
-    before: Callable[[Case], None],
-    after: Callable[[Record], None],
-) -> None:
-    """Run every job in every worker, the workers side by side.
-
-    ``before`` is called with a case before it starts, ``after`` with its record as it arrives.
-    """
-    _run_queues(team, [iter(jobs) for _ in team], before, after)
-
-
 def share_out(
     team: list[Worker],
     jobs: list[Job],
@@ -114,29 +101,36 @@ def share_out(
     after: Callable[[Record], None],
 ) -> None:
     """Run every job once, in whichever worker is free; otherwise like :func:`run_all`."""
-    _run_queues(team, [iter(jobs)] * len(team), before, after)
+    shared = iter(jobs)
+    run_all([(worker, shared) for worker in team], before, after)
 
 
-def _run_queues(
-    team: list[Worker],
-    waiting: list[Iterator[Job]],
+def run_all(
+    work: Sequence[tuple[Worker, Iterable[Job]]],
     before: Callable[[Case], None],
     after: Callable[[Record], None],
 ) -> None:
+    """Run the jobs of every worker, the workers side by side.
+
+    ``before`` is called with a case before it starts, ``after`` with its record as it arrives.
+    """
+    waiting = [(worker, iter(jobs)) for worker, jobs in work]
     running: dict[Future[Record], tuple[int, Case]] = {}
 
     def advance(index: int) -> None:
-        job = next(waiting[index], None)
+        worker, jobs = waiting[index]
+        job = next(jobs, None)
         if job is not None:
             before(job[1])
-            running[team[index].run(*job)] = (index, job[1])
+            running[worker.run(*job)] = (index, job[1])
 
-    for index in range(len(team)):
+    for index in range(len(waiting)):
         advance(index)
     while running:
-        for future in wait(running, return_when=FIRST_COMPLETED).done:
+        check()
+        for future in wait(running, timeout=POLL, return_when=FIRST_COMPLETED).done:
             index, case = running.pop(future)
-            after(team[index].outcome(future, case))
+            after(waiting[index][0].outcome(future, case))
             advance(index)
 
 
@@ -195,12 +189,14 @@ def _specs(ops: str | None) -> list[OpSpec]:
 
 
 def _describe(specs: list[OpSpec], root: str) -> dict[str, Any]:
+    from .gate.fingerprint import fingerprint
     from .provenance import describe
 
     _ready()
     versions = {name: version(name) for name in ("torch", "triton")}
     versions["python"] = platform.python_version()
-    return {"tier": _tier[0], "versions": versions} | describe(specs, Path(root))
+    made_of = {"fingerprint": fingerprint(Path(root), _tier[0])}
+    return {"tier": _tier[0], "versions": versions} | made_of | describe(specs, Path(root))
 
 
 def _run(spec: OpSpec, case: Case, arm: str) -> Record:

@@ -112,6 +112,13 @@ def append(path: Path, record: Record) -> None:
         os.fsync(file.fileno())
 
 
+def mend(path: Path) -> None:
+    """Cut off a last line that a crash left unfinished, so that the next one starts afresh."""
+    content = path.read_bytes()
+    if not content.endswith(b"\n"):
+        os.truncate(path, content.rfind(b"\n") + 1)
+
+
 def read(path: Path) -> Iterator[Record]:
     """The records of one file; a last line cut off by a crash is passed over."""
     lines = path.read_text(encoding="utf-8").split("\n")

@@ -96,7 +96,7 @@ def replay(recorded: Recorded, scratch: Path) -> Replayed:
 
 def _run(worker: Worker, recorded: Recorded) -> Record:
     case = recorded.case
-    specs = {spec.name: spec for spec in worker.specs(recorded.ops)}
+    specs = {spec.name: spec for spec in worker.specs(recorded.ops).result()}
     if case.op not in specs:
         raise ValueError(
             f"Expected an op among {', '.join(specs)} but the case is one of {case.op!r}; "

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .case import Case
-from .record import Record, append, read, write_json
+from .record import Record, append, mend, read, write_json
 
 SCHEMA_VERSION = 1
 
@@ -35,6 +35,16 @@ class Run:
         (run.folder / "cases").mkdir(parents=True)
         return run
 
+    @property
+    def workspace(self) -> Path:
+        """The folder ``.parity`` that holds this run."""
+        return self.folder.parent.parent
+
+    @property
+    def lock_file(self) -> Path:
+        """Locked for as long as the run is at work."""
+        return self.folder / "lock"
+
     def save_case(self, case: Case) -> None:
         """Write a case before it runs, so that it can be replayed whatever becomes of it."""
         path = self.case_file(case.id)
@@ -52,6 +62,18 @@ class Run:
     def add_probe(self, record: Record) -> None:
         """Add a record of a case that shrinking tried; it is not one of the planned cases."""
         append(self.folder / f"probes-{record.arm}.jsonl", record)
+
+    def add_repeat(self, record: Record) -> None:
+        """Add a record of one more run of a planned case."""
+        append(self.folder / f"repeats-{record.arm}.jsonl", record)
+
+    def recorded(self, what: str, arm: str) -> list[Record]:
+        """The ``records``, ``probes`` or ``repeats`` of an arm, less a line cut off by a crash."""
+        path = self.folder / f"{what}-{arm}.jsonl"
+        if not path.exists():
+            return []
+        mend(path)
+        return list(read(path))
 
     def write(self, name: str, document: dict[str, Any]) -> None:
         """Write ``<name>.json`` whole or not at all."""

@@ -36,9 +36,14 @@ def show_header(output: Console, run: dict[str, Any], environment: dict[str, Any
     if base["commit"] and base["commit"] == head["commit"] and not head["dirty"]:
         _line(output, "The working tree holds no change: both arms run the same code.")
     _line(output, f"{run['cases']} cases, seed {run['seed']}")
+    for name, count in run.get("recalled", {}).items():
+        if count:
+            _line(output, f"{name}: {count} results are kept from before; only the rest runs.")
 
 
 def _arm(arm: dict[str, Any]) -> str:
+    if "file" in arm:
+        return f"{arm['ref'] or arm['root']} {arm['commit'][:12]}, as recorded in {arm['file']}"
     if arm["kind"] == "import_root":
         return str(arm["root"])
     changes = " with uncommitted changes" if arm["dirty"] else ""

@@ -3,71 +3,85 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ..git import Refused
+from ..interrupts import deferred
+from ..locks import taken
 
 if TYPE_CHECKING:
     from ..arms import Arm
     from ..runs import Run
     from .comparison import Comparison
+    from .request import Request
 
 CASES_PER_OP = 100
+FOLDER = click.Path(path_type=Path)
 
 
 @click.command()
 @click.option("--base", metavar="REF", help="Compare with this revision [default: merge-base].")
 @click.option("--head", metavar="REF", help="The change [default: the files as they are now].")
-@click.option("--base-root", type=click.Path(path_type=Path), help="Import base from this folder.")
-@click.option("--head-root", type=click.Path(path_type=Path), help="Import head from this folder.")
+@click.option("--repo", type=FOLDER, help="Take the revisions from this repository.")
+@click.option("--base-root", type=FOLDER, help="Import base from this folder.")
+@click.option("--head-root", type=FOLDER, help="Import head from this folder.")
+@click.option("--baseline", type=FOLDER, help="Compare with this file of `parity baseline save`.")
 @click.option("--ops", metavar="NAME", help='"package.module:OPS", "megatron" or "parity".')
-@click.option("--cases-per-op", type=click.IntRange(1), default=CASES_PER_OP, show_default=True)
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-def gate(
-    base: str | None,
-    head: str | None,
-    base_root: Path | None,
-    head_root: Path | None,
-    ops: str | None,
-    cases_per_op: int,
-    seed: int,
-) -> int:
+@click.option("--cases-per-op", type=click.IntRange(1), help=f"[default: {CASES_PER_OP}]")
+@click.option("--seed", type=click.IntRange(0), help="[default: 0]")
+@click.option("--resume", is_flag=True, help="Go on with the newest gate, which was stopped.")
+def gate(resume: bool, **options: Path | str | int | None) -> int:
     """Run every case on base and on head, and tell which failures the change causes."""
-    from ..arms import import_roots, project_root, revisions, workspace
+    from ..arms import project_root, workspace
     from ..runs import Run
+    from .request import unfinished
 
-    by_root = base_root is not None or head_root is not None
-    if by_root and (base or head):
-        raise click.UsageError(
-            "Expected either --base and --head or --base-root and --head-root but got both kinds; "
-            "leave one kind out."
-        )
     project = project_root()
-    arms: AbstractContextManager[tuple[Arm, Arm]]
-    if by_root:
-        arms = nullcontext(import_roots(base_root, head_root))
-    else:
-        arms = revisions(project, base, head)
-    with arms as pair:
-        return _compare(Run.create(workspace(project)), pair, ops, cases_per_op, seed)
+    if resume and any(value is not None for value in options.values()):
+        raise click.UsageError(
+            "Expected --resume alone but got more; the run that goes on has its own options."
+        )
+    with deferred():
+        run, request = unfinished(project) if resume else (None, _request(options))
+        with request.arms(project) as arms:
+            return _compare(run or Run.create(workspace(project)), arms, request)
 
 
-def _compare(run: Run, arms: tuple[Arm, Arm], ops: str | None, count: int, seed: int) -> int:
+def _request(options: dict[str, Path | str | int | None]) -> Request:
+    """What the options ask for; the plan of a baseline is that of its file."""
+    from .baseline import read
+    from .request import Request
+
+    given = {name: value for name, value in options.items() if value is not None}
+    if "baseline" in given:
+        plan = read(Path(str(given["baseline"]))).header["plan"]
+        if own := sorted(set(plan) & set(given)):
+            raise click.UsageError(
+                f"Expected --baseline without --{own[0].replace('_', '-')} but got both; "
+                "the file brings the plan that it was recorded with."
+            )
+        given |= plan
+    return Request.from_dict(given)
+
+
+def _compare(run: Run, arms: tuple[Arm, ...], request: Request) -> int:
     from ..isolation import workers
     from ..reports import terminal
     from .report import conclude
     from .setup import prepare
 
     output = terminal.console()
-    with workers(arms, run.folder.parent.parent / "triton", run.folder) as team:
+    lock = taken(run.lock_file)
+    resumed = bool(run.document("run"))
+    with workers(arms, run.workspace / "triton", run.folder) as team:
         try:
-            comparison = prepare(run, team, ops, count, seed)
-        except (Refused, ValueError):
-            shutil.rmtree(run.folder)  # nothing ran, so there is nothing to keep
+            comparison = prepare(run, team, request)
+        except (Refused, ValueError, KeyboardInterrupt):
+            if not resumed:
+                shutil.rmtree(run.folder)  # nothing ran, so there is nothing to keep
             raise
         terminal.show_header(output, run.document("run"), run.document("environment"))
         interrupted = _perform(comparison)
@@ -75,6 +89,8 @@ def _compare(run: Run, arms: tuple[Arm, Arm], ops: str | None, count: int, seed:
             result = conclude(comparison, interrupted=interrupted)
         except KeyboardInterrupt:
             result = conclude(comparison, interrupted=True)
+    if lock:
+        lock.close()
     terminal.show_result(output, result, str(run.folder))
     return int(result["exit_code"])
 

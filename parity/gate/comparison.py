@@ -12,6 +12,7 @@ from ..runs import Run
 from ..shrink import siblings
 from ..spec import OpSpec
 from ..verdict import Judgement, Verdict, findings_of, hidden, judge
+from .baseline import CERTAIN, Baseline
 
 Progress = Callable[[int, int], None]
 SEEDS_ASKED = 100  # a check is drawn by one seed in twenty, so that 0.6 % of searches miss it
@@ -19,40 +20,101 @@ SEEDS_ASKED = 100  # a check is drawn by one seed in twenty, so that 0.6 % of se
 
 @dataclass
 class Comparison:
-    """A gate in progress: its arms' processes, what is planned, and the records so far."""
+    """A gate in progress: its arms' processes, what is planned, and the records so far.
+
+    ``workers`` lacks base where a ``baseline`` stands for it; then nothing further can be asked of
+    it.  ``doubts`` says of a case why its two records cannot be compared, and ``orphans`` are cases
+    of a baseline that head's contracts do not know.
+    """
 
     run: Run
-    team: list[Worker]
+    workers: dict[str, Worker]
     jobs: list[Job]
+    cache: Baseline | None = None
+    baseline: Baseline | None = None
     records: dict[str, dict[str, Record]] = field(default_factory=lambda: {"base": {}, "head": {}})
     probes: list[tuple[Record, Record]] = field(default_factory=list)
+    probed: dict[tuple[str, str], Record] = field(default_factory=dict)
+    doubts: dict[str, str] = field(default_factory=dict)
+    orphans: dict[str, Case] = field(default_factory=dict)
+
+    @property
+    def cases(self) -> dict[str, Case]:
+        """Every planned case, by its id."""
+        return {case.id: case for _, case in self.jobs} | self.orphans
+
+    @property
+    def ops(self) -> dict[str, str]:
+        """The op of every planned case."""
+        return {case_id: case.op for case_id, case in self.cases.items()}
+
+    @property
+    def both_run(self) -> bool:
+        """Whether further cases can be asked of both arms."""
+        return set(self.workers) == {"base", "head"}
+
+    def recall(self) -> None:
+        """Take what is known: records of this run before it was stopped, and of base before it."""
+        for arm, records in self.records.items():
+            records.update((record.case_id, record) for record in self.run.recorded("records", arm))
+            found = self.run.recorded("probes", arm)
+            self.probed.update(((arm, record.case_id), record) for record in found)
+        known = self.baseline or self.cache
+        for spec, case in self.jobs if known else ():
+            record = known.record(spec, case) if known else None
+            if record and case.id not in self.records["base"]:
+                self._keep(record)
 
     def perform(self, progress: Progress) -> None:
-        """Run every planned case in both arms; records are kept as they arrive."""
-        total = len(self.jobs) * len(self.team)
+        """Run every planned case that has no record; records are kept as they arrive."""
+        specs = {case.id: spec for spec, case in self.jobs}
+        cases = self.cases
+        work = [(worker, self._missing(arm)) for arm, worker in self.workers.items()]
+        total, done = sum(len(jobs) for _, jobs in work), 0
 
         def after(record: Record) -> None:
-            self.run.add(record)
-            self.records[record.arm][record.case_id] = record
-            progress(sum(map(len, self.records.values())), total)
+            nonlocal done
+            self._keep(record)
+            if self.cache and record.arm == "base" and record.status in CERTAIN:
+                self.cache.add(specs[record.case_id], cases[record.case_id], record)
+            done += 1
+            progress(done, total)
 
-        run_all(self.team, self.jobs, self.run.save_case, after)
+        run_all(work, self.run.save_case, after)
+
+    def _missing(self, arm: str) -> list[Job]:
+        known = {*self.records[arm], *self.doubts}
+        return [(spec, case) for spec, case in self.jobs if case.id not in known]
+
+    def _keep(self, record: Record) -> None:
+        self.run.add(record)
+        self.records[record.arm][record.case_id] = record
 
     def pair(self, spec: OpSpec, case: Case) -> tuple[Record, Record]:
         """Base's and head's record of one more case."""
-        found: dict[str, Record] = {}
 
         def after(record: Record) -> None:
             self.run.add_probe(record)
-            found[record.arm] = record
+            self.probed[record.arm, record.case_id] = record
 
-        run_all(self.team, [(spec, case)], self.run.save_case, after)
-        return found["base"], found["head"]
+        unknown = [
+            (w, [(spec, case)])
+            for arm, w in self.workers.items()
+            if (arm, case.id) not in self.probed
+        ]
+        run_all(unknown, self.run.save_case, after)
+        return self.probed["base", case.id], self.probed["head", case.id]
 
     def judgements(self) -> list[Judgement]:
         """The verdicts on every planned case."""
-        ops = {case.id: case.op for _, case in self.jobs}
-        return judge(ops, self.records["base"], self.records["head"], self.probes)
+        ops = self.ops
+        comparable = {case_id: op for case_id, op in ops.items() if case_id not in self.doubts}
+        doubtful = [
+            Judgement(Verdict.INCONCLUSIVE, ops[case_id], case_id, family=why, sentence=why)
+            for case_id, why in self.doubts.items()
+        ]
+        judged = judge(comparable, self.records["base"], self.records["head"], self.probes)
+        return doubtful + judged
 
     def ask_siblings(self) -> None:
         """Look whether an arm that got stuck in a case shows the other's failure in a sibling.

@@ -18,18 +18,19 @@ SHRINK_SECONDS = 90.0  # for all regressions of a run together
 
 def conclude(comparison: Comparison, *, interrupted: bool = False) -> dict[str, Any]:
     """Judge what has run, shrink the regressions, write ``result.json`` and return its content."""
-    if not interrupted:
+    may_ask = comparison.both_run and not interrupted
+    if may_ask:
         comparison.ask_siblings()
     judgements = comparison.judgements()
     code = Exit.INTERRUPTED if interrupted else exit_code(item.verdict for item in judgements)
-    shrinker = Shrinker(comparison, judgements, 0.0 if interrupted else SHRINK_SECONDS)
+    shrinker = Shrinker(comparison, judgements, SHRINK_SECONDS if may_ask else 0.0)
     counts = _counts(judgements)
     by_op = {op: _counts(i for i in judgements if i.op == op) for op in _ops(comparison)}
     described = comparison.run.document("run")
     result = {
         "run": comparison.run.id,
         "exit_code": int(code),
-        "sentence": _sentence(code, len(comparison.jobs), counts),
+        "sentence": _sentence(code, len(comparison.ops), counts),
         "arms": described["arms"],
         "cases": described["cases"],
         "counts": counts,
@@ -42,7 +43,7 @@ def conclude(comparison: Comparison, *, interrupted: bool = False) -> dict[str, 
 
 
 def _ops(comparison: Comparison) -> list[str]:
-    return list(dict.fromkeys(case.op for _, case in comparison.jobs))
+    return list(dict.fromkeys(comparison.ops.values()))
 
 
 def _coverage(comparison: Comparison) -> dict[str, Any]:

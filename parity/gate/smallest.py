@@ -35,6 +35,7 @@ class Shrinker:
             families([*comparison.records[arm].values(), *(pair[i] for pair in comparison.probes)])
             for i, arm in enumerate(("base", "head"))
         ]
+        self.cases = comparison.cases
         self.jobs = {case.id: (spec, case) for spec, case in comparison.jobs}
         self.judged: dict[str, list[Judgement]] = {}
         for item in judgements:
@@ -43,7 +44,7 @@ class Shrinker:
 
     def weight(self, case_id: str) -> tuple[int, int, str]:
         """How involved a planned case is."""
-        return weight(self.jobs[case_id][1])
+        return weight(self.cases[case_id])
 
     def passes(self, case_id: str) -> bool:
         """Whether head passes a planned case."""
@@ -52,9 +53,10 @@ class Shrinker:
 
     def smallest(self, judgement: Judgement) -> Small:
         """The smallest case with the same regression, within what is left of the time."""
-        spec, case = self.jobs[judgement.case_id]
+        case = self.cases[judgement.case_id]
         if judgement.verdict != Verdict.REGRESSION:
             return Small(judgement, summary(case), exhausted=False)
+        spec = self.jobs[case.id][0]
         left = self.deadline - time.monotonic()
         budget = Budget(seconds=min(30.0, left))
 

@@ -99,7 +99,7 @@ class Bisection:
     def _record(self, worker: Worker) -> Record | None:
         case = Case.from_dict(json.loads(self.failure.case))
         try:
-            specs = {spec.name: spec for spec in worker.specs(self.ops)}
+            specs = {spec.name: spec for spec in worker.specs(self.ops).result()}
         except ValueError:
             return None  # contracts that do not import
         if case.op not in specs:

@@ -74,7 +74,7 @@ def _prepare(plan: Plan, worker: Worker) -> tuple[Search, list[Job], dict[str, A
     """What to run, and the tier and versions it runs on."""
     draws = f"{plan.machine}/{plan.history.next_number(plan.machine)}"
     try:
-        specs = worker.specs(plan.ops)
+        specs = worker.specs(plan.ops).result()
         about = worker.describe(specs).result()
     except (Misplaced, RuntimeError) as error:
         raise Refused(str(error), Exit.FAULT) from error

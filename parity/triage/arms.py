@@ -66,8 +66,6 @@ def trees(repo: Path, base: str | None, head: str | None) -> Iterator[Trees]:
             stack.enter_context(git.worktree(top, head_commit, private / "head"))
             if head is None:
                 _lay_over(top, private / "head")
-            for name in ("base", "head"):
-                _bring_submodules(private / name)
             inside = repo.resolve().relative_to(top)
             pair = (private / "base", private / "head")
             revisions = [base_commit, *([head_commit] if head else [])]
@@ -85,19 +83,6 @@ def _lay_over(top: Path, tree: Path) -> None:
     files = tree.with_name("files")
     with git.snapshot(top, files):
         shutil.copytree(files, tree, symlinks=True, dirs_exist_ok=True)
-
-
-def _bring_submodules(tree: Path) -> None:
-    if not (tree / ".gitmodules").is_file():
-        return
-    try:
-        git.git(tree, "submodule", "update", "--init", "--recursive", "--quiet")
-    except git.GitError as error:
-        raise Refused(
-            f"Expected to check out the submodules of {tree.name} but git says {str(error)!r}; "
-            "see whether `git submodule update --init --recursive` works in the checkout.",
-            Exit.FAULT,
-        ) from error
 
 
 def perform(trees: Trees, command: list[str], deadline: float) -> tuple[Results, Results, Results]:
@@ -119,7 +104,6 @@ def _cross(
     """Run head's new failing tests on base's code; what cannot be imported there says nothing."""
     tree = trees.base.with_name("cross")
     with git.worktree(trees.top, trees.base_commit, tree):
-        _bring_submodules(tree)
         for root in {session.rootdir for session in after.sessions if session.rootdir}:
             _bring_tests(Path(root), trees.head, tree, {name.split("::")[0] for name in asked})
         try:
