@@ -19,7 +19,6 @@ from pathlib import Path
 
 import click
 
-from . import leases
 from .arms import project_root, workspace
 from .git import GitError, Refused, git
 from .verdict import Exit
@@ -118,6 +117,8 @@ def _assembler() -> Row:
 
 def _gpu() -> Row:
     """A driver, a GPU under the user's mask, and a torch that can use it."""
+    from . import leases  # what renders reports needs no NVML
+
     driver, uuids = leases.driver(), leases.visible_gpus()
     found = f"driver {driver}, {len(uuids)} under {leases.MASK}={leases.OUTER or ''}"
     if driver is None:

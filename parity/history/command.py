@@ -14,7 +14,6 @@ from ..git import Refused
 from ..reports.nightly import stretch
 from ..verdict import Exit
 from . import store
-from .bisect import Bisection
 from .compare import commits_of, since
 from .drift import drifts
 from .night import Key, Night, name_of, title_of
@@ -107,6 +106,8 @@ def _story(key: Key, seen: list[Appearance], project: Path) -> Iterator[str]:
 
 def _bisect(project: Path, seen: list[Appearance], good: str | None) -> int:
     """Name the first bad commit; a failure that comes and goes would accuse one by chance."""
+    from .bisect import Bisection  # it starts processes, which reading the history never does
+
     found = next((item for item in seen if item.before is not None), seen[0])
     if found.flickers:
         raise Refused(
