@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ class Case:
     tile: Mapping[str, int | None] = field(default_factory=dict)
     seed: int = 0
 
-    @property
+    @cached_property
     def id(self) -> str:
         """Twelve hex digits of the SHA-256 of the canonical JSON text."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:12]

@@ -21,6 +21,7 @@ from .gate.save import baseline
 from .git import Refused
 from .history.command import history
 from .history.nightly import nightly
+from .mutation.command import mutate
 from .port.command import port
 from .race.command import race
 from .report import report
@@ -46,6 +47,7 @@ cli.add_command(dumps)
 cli.add_command(gate)
 cli.add_command(history)
 cli.add_command(nightly)
+cli.add_command(mutate)
 cli.add_command(port)
 cli.add_command(race)
 cli.add_command(report)

@@ -37,11 +37,16 @@ Job = tuple[OpSpec, Case]
 
 @dataclass
 class Worker:
-    """The process that runs the cases of one arm; what it prints goes to ``log``."""
+    """The process that runs the cases of one arm; what it prints goes to ``log``.
+
+    It is spawned, since fork breaks CUDA; ``method`` may name another way where no GPU is used.
+    """
 
     arm: Arm
     cache: Path
     log: Path
+    method: str = "spawn"
+    deadline: float = DEADLINE
     pool: ProcessPool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -49,7 +54,7 @@ class Worker:
             max_workers=1,
             initializer=_start,
             initargs=(self.arm, str(self.cache), str(self.log)),
-            context=multiprocessing.get_context("spawn"),
+            context=multiprocessing.get_context(self.method),
         )
 
     def specs(self, ops: str | None) -> Future[list[OpSpec]]:
@@ -62,13 +67,14 @@ class Worker:
 
     def run(self, spec: OpSpec, case: Case) -> Future[Record]:
         """Start one case; :meth:`outcome` makes a record of whatever becomes of it."""
-        return self.pool.schedule(_run, (spec, case, self.arm.name), timeout=DEADLINE)
+        return self.pool.schedule(run_here, (spec, case, self.arm.name), timeout=self.deadline)
 
-    def outcome(self, future: Future[Record], case: Case) -> Record:
+    def outcome(self, future: Future[Any], case: Case) -> Record:
         """The record of a case that ended, well or badly."""
         error = future.exception()
         if error is None:
-            return future.result()
+            record: Record = future.result()
+            return record
         status, reason = "infrastructure", f"{type(error).__name__}: {error}"
         if isinstance(error, ProcessExpired) and error.exitcode == -signal.SIGKILL:
             reason = "the worker was killed from outside, as a machine short of memory does"
@@ -77,7 +83,7 @@ class Worker:
         elif isinstance(error, SystemExit):
             status, reason = "crashed", f"exit code {error.code}"
         elif isinstance(error, TimeoutError):
-            status, reason = "timeout", f"more than {DEADLINE:g} seconds"
+            status, reason = "timeout", f"more than {self.deadline:g} seconds"
         return Record(case.id, case.op, self.arm.name, status, reason=reason)
 
 
@@ -199,7 +205,8 @@ def _describe(specs: list[OpSpec], root: str) -> dict[str, Any]:
     return {"tier": _tier[0], "versions": versions} | made_of | describe(specs, Path(root))
 
 
-def _run(spec: OpSpec, case: Case, arm: str) -> Record:
+def run_here(spec: OpSpec, case: Case, arm: str) -> Record:
+    """Run one case in this process, which must be a worker; code that does not import fails it."""
     from .provenance import absent
     from .runner import run_case
 

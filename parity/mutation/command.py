@@ -1,0 +1,42 @@
+"""``parity mutate``: does the case set notice bugs planted in the kernels?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.option("--ops", metavar="NAME", help='"package.module:OPS", "megatron" or "parity".')
+@click.option("--root", type=click.Path(path_type=Path), help="Import the kernels from here.")
+@click.option("--sample", type=click.IntRange(1), metavar="N", help="About N mutants of all.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Which N.")
+@click.option("--suite", type=click.Path(path_type=Path), help="Judge by this pytest file instead.")
+@click.option("--json", "file", type=click.Path(path_type=Path), help="Write the result here too.")
+def mutate(
+    ops: str | None,
+    root: Path | None,
+    sample: int | None,
+    seed: int,
+    suite: Path | None,
+    file: Path | None,
+) -> int:
+    """Plant bugs in kernels and wrappers, one at a time, and see whether a case fails.
+
+    Exit codes: 0 all noticed, 10 some survived, 5 no mutants, and those of `parity --help`.
+    """
+    from ..arms import project_root
+    from ..record import write_json
+    from ..reports import mutation, terminal
+    from .session import Request, conduct, exit_code
+
+    for option, path in (("--root", root), ("--suite", suite)):
+        if path is not None and not path.exists():
+            raise click.UsageError(f"Expected {option} {path} to exist; check the path.")
+    request = Request(project_root(), ops, root, sample, seed, suite)
+    document = conduct(request)
+    if file is not None:
+        write_json(file, document)
+    mutation.show(terminal.console(), document)
+    return int(exit_code(document))

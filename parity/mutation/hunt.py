@@ -1,0 +1,72 @@
+"""Run mutants: each in its own process, on the cases that execute it, up to the first failure."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+
+from ..arms import Arm
+from ..isolation import Worker
+from .mutants import Mutant
+from .outcomes import Journal, Outcome
+
+DEADLINE = 30.0  # seconds for one case of a mutant; a planned case takes a tenth of one
+# Imported once, in the process that all mutants' processes are forked from.
+PRELOADED = ["parity.mutation.warm"]
+Progress = Callable[[int, int], None]
+Judge = Callable[[Mutant, Event], Outcome]
+
+
+def slots() -> int:
+    """How many mutants run at a time: one a CPU that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+@dataclass(frozen=True)
+class Lab:
+    """The code under test as it is, and where processes keep what they write."""
+
+    code: Path
+    cache: Path
+    log: Path
+
+    @contextmanager
+    def worker(self, root: Path) -> Iterator[Worker]:
+        """A fresh process for the code below ``root``."""
+        arm = Arm("head", "import_root", str(root))
+        multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED)
+        worker = Worker(arm, self.cache, self.log, "forkserver", DEADLINE)
+        try:
+            yield worker
+        finally:
+            worker.pool.stop()  # type: ignore[no-untyped-call]  # pebble leaves it untyped
+            worker.pool.join()
+
+
+def hunt(
+    judge: Judge,
+    waiting: Mapping[str, Mutant],
+    journal: Journal,
+    progress: Progress,
+) -> None:
+    """Judge every mutant of ``waiting`` (by journal key); outcomes are kept as they arrive.
+
+    Raises KeyboardInterrupt after the running cases have ended; the journal has what is done.
+    """
+    stop = Event()
+    with ThreadPoolExecutor(slots()) as threads:
+        running = {threads.submit(judge, mutant, stop): key for key, mutant in waiting.items()}
+        try:
+            for count, future in enumerate(as_completed(running), start=1):
+                journal.add(running[future], future.result())
+                progress(count, len(running))
+        except BaseException:
+            stop.set()
+            threads.shutdown(wait=True, cancel_futures=True)
+            raise

@@ -1,0 +1,163 @@
+"""One run of ``parity mutate``, from the contracts to the document of its result."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ..arms import workspace
+from ..corpus import kept
+from ..gate.command import CASES_PER_OP
+from ..generate import plan
+from ..git import Refused
+from ..isolation import START, Job
+from ..progress import progress
+from ..provenance import Misplaced, digest
+from ..spec import OpSpec
+from ..verdict import Exit
+from .baseline import Baseline, baseline
+from .equivalents import reviewed
+from .hunt import Judge, Lab, hunt
+from .judge import Cases
+from .mutants import Mutant, mutants, sample
+from .outcomes import Journal, Outcome, document
+from .scratch import copied
+
+SEED = 0  # of the planned cases: those of `parity gate`
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line asked for."""
+
+    project: Path
+    ops: str | None
+    root: Path | None
+    sample: int | None
+    seed: int
+    suite: Path | None
+
+
+def conduct(request: Request) -> dict[str, Any]:
+    """Plant, run, and return the document of the result; outcomes of an earlier run are reused.
+
+    Raises:
+        ValueError: unknown ops, a root without their code, a broken file of equivalents.
+        Refused: no mutants, or no case passes without one.
+    """
+    os.environ["TRITON_INTERPRET"] = "1"  # the CPU tier, on every machine
+    equivalent = reviewed(request.project)
+    folder = workspace(request.project)
+    (folder / "mutation").mkdir(exist_ok=True)
+    with copied(request.root or request.project, folder) as code:
+        lab = Lab(code, folder / "triton" / "mutants", folder / "mutation" / "workers.log")
+        subject = _subject(lab, request.ops)
+        names = [spec.candidate.partition(":")[2] for spec in subject.specs]
+        found = mutants(subject.sources, names)
+        if not found:
+            raise Refused("Nothing to mutate in the code of these ops.", Exit.NOTHING_COMPARED)
+        if request.sample:
+            found = sample(found, request.sample, request.seed)
+        real = [mutant for mutant in found if mutant.id not in equivalent]
+        journal = Journal(folder / "mutation" / "outcomes.jsonl")
+        if request.suite:
+            keys = _by_suite(lab, subject, request.suite.resolve(), real, journal)
+        else:
+            jobs = [(spec, case) for spec in subject.specs for case in cases(request.project, spec)]
+            keys = _by_cases(lab, subject, jobs, real, journal)
+    ends = {m.id: Outcome("equivalent", reason=equivalent.get(m.id, "")) for m in found}
+    ends |= {mutant.id: journal.found[key] for key, mutant in keys.items()}
+    return document((mutant, ends[mutant.id]) for mutant in found)
+
+
+def cases(project: Path, spec: OpSpec) -> list[Any]:
+    """The kept cases of an op, then those that the gate plans."""
+    both = [*kept(project, spec), *plan(spec, CASES_PER_OP, SEED)]
+    return list({case.id: case for case in both}.values())
+
+
+def exit_code(result: dict[str, Any]) -> Exit:
+    """Survivors leave open whether a bug like them would be noticed."""
+    return Exit.INCONCLUSIVE if result["counts"]["survived"] else Exit.OK
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is mutated: contracts, sources by file, and a digest of the harness that judges."""
+
+    specs: list[OpSpec]
+    sources: dict[str, bytes]
+    harness: str
+
+
+def _subject(lab: Lab, ops: str | None) -> Subject:
+    with lab.worker(lab.code) as worker:
+        specs = worker.specs(ops)
+        try:
+            described = worker.describe(specs).result()
+        except Misplaced as error:
+            raise Refused(str(error), Exit.FAULT) from error
+        harness = worker.pool.schedule(harness_digest, (str(lab.code),), timeout=START).result()
+    paths = [Path(name) for name in described["files"]]
+    sources = {str(path.relative_to(lab.code)): path.read_bytes() for path in paths}
+    return Subject(specs, sources, harness)
+
+
+def harness_digest(root: str) -> str:
+    """What is loaded in this process, which must be a worker, and is not under test."""
+    files = {str(module.__file__) for module in list(sys.modules.values()) if _is_harness(module)}
+    contents = [Path(file).read_bytes() for file in sorted(files) if not file.startswith(root)]
+    return _digest(*(version(name) for name in ("torch", "triton")), *map(digest, contents))
+
+
+def _is_harness(module: ModuleType) -> bool:
+    inside = module.__name__.startswith("parity.") and "mutation" not in module.__name__
+    return inside and getattr(module, "__file__", None) is not None
+
+
+def _by_cases(
+    lab: Lab, subject: Subject, jobs: list[Job], real: list[Mutant], journal: Journal
+) -> dict[str, Mutant]:
+    kept = journal.path.with_name("baseline.json")
+    with progress("Running cases without a mutant") as report:
+        base = baseline(lab, jobs, subject.harness, kept, report)
+    if not any(record.status == "passed" for record in base.records.values()):
+        raise Refused("Expected a case that passes without a mutant but none does.", Exit.FAULT)
+    keys = {_key(lab, subject, mutant, base, jobs): mutant for mutant in real}
+    _hunt(Cases(lab, subject.sources, jobs, base), keys, journal)
+    return keys
+
+
+def _key(lab: Lab, subject: Subject, mutant: Mutant, base: Baseline, jobs: list[Job]) -> str:
+    """A digest of all that decides what becomes of a mutant: code, cases, harness."""
+    covering = base.covering(mutant, jobs)
+    code = [digest((lab.code / file).read_bytes()) for file in base.files(covering)]
+    return _digest(mutant.id, subject.harness, *code, *(case.id for _, case in covering))
+
+
+def _by_suite(
+    lab: Lab, subject: Subject, path: Path, real: list[Mutant], journal: Journal
+) -> dict[str, Mutant]:
+    from .suite import Suite
+
+    suite = Suite(lab, subject.sources, path)
+    suite.check()
+    code = [digest(content) for content in (path.read_bytes(), *subject.sources.values())]
+    keys = {_digest(mutant.id, *code): mutant for mutant in real}
+    _hunt(suite, keys, journal)
+    return keys
+
+
+def _hunt(judge: Judge, keys: dict[str, Mutant], journal: Journal) -> None:
+    waiting = {key: mutant for key, mutant in keys.items() if key not in journal.found}
+    with progress("Running mutants") as report:
+        hunt(judge, waiting, journal, report)
+
+
+def _digest(*parts: str) -> str:
+    return digest("\0".join(parts).encode())

@@ -1,0 +1,45 @@
+"""The result of ``parity mutate`` on the terminal: scores by class, then every survivor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from .terminal import plain
+
+STATUSES = ("killed", "survived", "timeout", "equivalent")
+
+
+def show(output: Console, document: dict[str, Any]) -> None:
+    """Print the document that ``--json`` writes."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("class", no_wrap=True)
+    for name in (*STATUSES, "score"):
+        table.add_column(name, justify="right")
+    for name, found in document["classes"].items():
+        table.add_row(name, *(str(found[status]) for status in STATUSES), _percent(found["score"]))
+    output.print(table)
+    for mutant in document["mutants"]:
+        if mutant["status"] == "survived":
+            output.print(f"\n{_sentence(mutant)}", markup=False, soft_wrap=True)
+    output.print(f"\n{_summary(document)}", markup=False, soft_wrap=True)
+
+
+def _sentence(mutant: dict[str, Any]) -> str:
+    place = f"{mutant['file']}:{mutant['line']} {mutant['function']}"
+    reason = f" ({mutant['reason']})" if mutant["reason"] else ""
+    change = f"  {plain(mutant['original'])}\n  {plain(mutant['changed'])}"
+    return f"SURVIVED {mutant['id']} {mutant['class']} in {place}{plain(reason)}\n{change}"
+
+
+def _summary(document: dict[str, Any]) -> str:
+    found = ", ".join(f"{document['counts'][status]} {status}" for status in STATUSES)
+    seconds = document["median_seconds_to_first_failure"]
+    median = "" if seconds is None else f"; median {seconds:.2f} s from start to first failing case"
+    return f"{found}: score {_percent(document['score'])}{median}."
+
+
+def _percent(score: float | None) -> str:
+    return "-" if score is None else f"{100 * score:.1f} %"

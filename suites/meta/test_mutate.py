@@ -1,0 +1,316 @@
+"""The mutation engine: what each fault changes, which functions it may touch, what it reports."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import indent
+from typing import Any
+
+import pytest
+
+from parity.catalog import resolve
+from parity.mutation.equivalents import reviewed
+from parity.mutation.mutants import FAULTS, Mutant, mutants, sample
+from parity.mutation.outcomes import Journal, Outcome, document
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "docs" / "examples" / "own_op"
+# fault: (a statement with such a place, what it becomes, a statement without one)
+KERNEL = {
+    "sin_for_cos": ("y = x * cos", "y = x * sin", "y = x * x"),
+    "tables_exchanged": ("y = x * cos_left", "y = x * cos_right", "y = x * cos"),
+    "wrong_half": ("y = x + R // 2", "y = x", "y = x + R"),
+    "sign_flipped": ("y = x * cos - x * sin", "y = x * cos + x * sin", "y = x - 1"),
+    "mask_dropped": (
+        "y = tl.load(x, mask=live, other=0)",
+        "y = tl.load(x)",
+        "y = tl.load(x)",
+    ),
+    "mask_weakened": ("live = live & (x < R)", "live = x < R", "live = x < R"),
+    "local_index": (
+        "at = tl.program_id(0) * ROWS + tl.arange(0, ROWS)",
+        "at = tl.arange(0, ROWS)",
+        "at = tl.arange(0, ROWS)",
+    ),
+    "bound_off_by_one": ("live = x < R", "live = x < R - 1", "live = x == R"),
+    "wrong_stride": ("x += R * stride_s", "x += R * stride_h", "x += R"),
+    "copy_skipped": ("tl.store(x, y, mask=live)", "pass", "tl.load(x)"),
+    "accumulated_in_bf16": (
+        "for _ in range(2): y += x",
+        "for _ in range(2): y = (y + x).to(tl.bfloat16).to(tl.float32)",
+        "y += x",
+    ),
+    "cast_dropped": ("y = x.to(y.dtype)", "y = x", "y = x"),
+    "int64_dropped": ("y = x.to(tl.int64) * R", "y = x * R", "y = x.to(tl.int32) * R"),
+    "barrier_removed": ("tl.debug_barrier()", "pass", "tl.device_print('x')"),
+    "tile_dependent": ("live = x < R", "live = x < R - (ROWS > 4)", "live = x == R"),
+    "search_comparison": (
+        "while x < sequences: x += 1",
+        "while x <= sequences: x += 1",
+        "live = x == sequences",
+    ),
+    "cp_halves_exchanged": (
+        "y = tl.where(live, cp_rank * x, x)",
+        "y = tl.where(live, x, cp_rank * x)",
+        "y = tl.where(live, x, 0)",
+    ),
+    "last_sequence_off": (
+        "sequence = x; return sequence",
+        "sequence = x; return sequence + (sequence == sequences - 1)",
+        "return x",
+    ),
+    "pad_rows_unwritten": (
+        "row = table_row(token, live, cu_seqlens, sequences)",
+        "row = table_row(token, live, cu_seqlens, sequences); live = live & (token * cp_size < "
+        f"(tl.load(cu_seqlens + sequences) if cu_seqlens is not None else {2**30}))",
+        "row = table_row(token, live)",
+    ),
+    "flag_lost": ("y = -x if INVERSE else x", "y = -x if False else x", "y = -x"),
+}  # fmt: skip
+WRAPPER = {
+    "contiguous_dropped": ("y = x.contiguous()", "y = x", "y = x"),
+    "gradient_written": ("return x", "grad.neg_(); return x", "x = grad"),
+    "guard_removed": (
+        "if x: raise ValueError('no')",
+        "pass",
+        "if x: y = x",
+    ),
+    "guard_as_assert": (
+        "if x > 1: raise ValueError('no')",
+        "assert not x > 1",
+        "if x: y = x",
+    ),
+    "wrong_saved_tensor": (
+        "ctx.save_for_backward(x, y)",
+        "ctx.save_for_backward(y, x)",
+        "ctx.save_for_backward(x)",
+    ),
+    "wrong_ctx_attribute": (
+        "ctx.one = x; ctx.two = y; z = ctx.one",
+        "ctx.one = x; ctx.two = y; z = ctx.two",
+        "ctx.one = x; z = ctx.one",
+    ),
+    "autograd_call_removed": ("ctx.mark_dirty(x)", "pass", "x.zero_()"),
+    "flag_lost_in_backward": (
+        "ctx.flags = flags",
+        "ctx.flags = flags._replace(inverse=False)",
+        "ctx.size = x",
+    ),
+    "comparison": ("y = x is None", "y = x is not None", "y = x"),
+    "arithmetic": ("y = x // 2", "y = x * 2", "y = x"),
+    "constant": ("y = 2", "y = 3", "y = x"),
+    "boolean": ("y = x and True", "y = x or True", "y = x"),
+    "argument_swap": ("y = f(x, 1)", "y = f(1, x)", "y = f(x, x)"),
+}  # fmt: skip
+PARAMETERS = (
+    "x, y, cos, sin, cos_left, cos_right, live, token, R, ROWS, INVERSE, stride_s, stride_h, "
+    "cu_seqlens, sequences, cp_rank, cp_size"
+)
+
+
+def kernel(statement: str) -> str:
+    return f"@triton.jit\ndef op({PARAMETERS}):\n{indent(statement, '    ')}\n"
+
+
+def wrapper(statement: str) -> str:
+    """A helper of an autograd function, with a tuple of flags."""
+    flags = "class Flags(NamedTuple):\n    inverse: bool\n    size: int\n"
+    return f"{flags}def op(ctx, x, y, grad, flags: Flags):\n{indent(statement, '    ')}\n"
+
+
+def planted(source: str, fault: str) -> list[str]:
+    """The sources that one fault makes of ``op``, as Python spells them."""
+    found = [m for m in mutants({"op.py": source.encode()}, ["op"]) if m.fault == fault]
+    return [spelled(mutant.apply(source.encode()).decode()) for mutant in found]
+
+
+def spelled(source: str) -> str:
+    return ast.unparse(ast.parse(source))
+
+
+PLACES = [(kernel, name, *row) for name, row in KERNEL.items()]
+PLACES += [(wrapper, name, *row) for name, row in WRAPPER.items()]
+
+
+@pytest.mark.parametrize(
+    ("form", "fault", "statement", "changed", "other"), PLACES, ids=[row[1] for row in PLACES]
+)
+def test_a_fault_changes_its_place_and_no_other(
+    form: Any, fault: str, statement: str, changed: str, other: str
+) -> None:
+    assert spelled(form(changed)) in planted(form(statement), fault)
+    assert planted(form(other), fault) == []
+
+
+FORMS = """
+class F(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.empty_like(x)
+        return y.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, d):
+        return d
+
+@triton.autotune(configs=[], key=["n"], restore_value=["x"])
+@triton.jit
+def kernel(x):
+    pass
+"""
+
+
+def test_faults_of_whole_functions() -> None:
+    found = mutants({"f.py": FORMS.encode()}, ["F", "kernel"])
+    changed = {(m.fault, m.changed) for m in found}
+    assert ("aliased", "x") in changed
+    assert ("aliased", "y") in changed
+    assert ("once_differentiable_dropped", "lambda function: function") in changed
+    assert ("gradient_written", "d.neg_(); return d") in changed
+    assert ("restore_value_removed", "triton.autotune(configs=[], key=['n'])") in changed
+
+
+def test_every_fault_is_tested() -> None:
+    whole = {"aliased", "once_differentiable_dropped", "restore_value_removed"}
+    assert set(KERNEL) | set(WRAPPER) | whole == set(FAULTS)
+
+
+def of_our_kernels() -> tuple[dict[str, bytes], list[Mutant]]:
+    specs = resolve("parity").values()
+    names = [spec.candidate.partition(":")[2] for spec in specs]
+    modules = {spec.candidate.partition(":")[0].rpartition(".")[2] for spec in specs}
+    modules |= {"checks", "positions", "rotation", "tiles"}
+    sources = {f"kernels/{m}.py": (ROOT / "kernels" / f"{m}.py").read_bytes() for m in modules}
+    return sources, mutants(dict(sorted(sources.items())), names)
+
+
+def test_mutants_of_our_kernels_are_python_and_all_different() -> None:
+    sources, found = of_our_kernels()
+    seen = {m.file: {ast.dump(ast.parse(sources[m.file]))} for m in found}
+    assert len({mutant.id for mutant in found}) == len(found) > 1000
+    for mutant in found[::7]:
+        tree = ast.dump(ast.parse(mutant.apply(sources[mutant.file])))
+        assert tree not in seen[mutant.file], mutant
+        seen[mutant.file].add(tree)
+
+
+def test_an_id_survives_changes_elsewhere() -> None:
+    before = kernel("y = 2\ny = x * cos").encode()
+    after = b"# a comment\n" + kernel("y = 2\n\ny = 3\ny = x * cos").encode()
+    ids = [{m.id for m in mutants({"op.py": s}, ["op"])} for s in (before, after)]
+    assert ids[0] < ids[1]
+
+
+def test_equal_places_of_one_function_have_their_own_ids() -> None:
+    found = mutants({"op.py": kernel("y = 2\ny = 2").encode()}, ["op"])
+    assert len(found) == len({mutant.id for mutant in found}) == 2
+
+
+def test_reference_and_contract_in_the_same_file_are_left_alone() -> None:
+    source = (EXAMPLE / "own_op.py").read_bytes()
+    touched = {m.function for m in mutants({"own_op.py": source}, ["gated_difference"])}
+    assert touched == {
+        "gated_difference",
+        "forward_kernel", "backward_kernel", "GatedDifference.forward", "GatedDifference.backward",
+    }  # fmt: skip
+
+
+def test_a_sample_holds_every_class_and_follows_from_its_seed() -> None:
+    found = of_our_kernels()[1]
+    classes = {mutant.fault for mutant in found}
+    few = sample(found, len(classes), seed=1)
+    assert {mutant.fault for mutant in few} == classes
+    assert few == sample(found, len(classes), seed=1) != sample(found, len(classes), seed=2)
+
+
+def test_a_journal_survives_a_kill(tmp_path: Path) -> None:
+    path = tmp_path / "outcomes.jsonl"
+    Journal(path).add("a", Outcome("killed", check="values"))
+    path.write_text(path.read_text() + '{"key": "b", "sta')
+    journal = Journal(path)
+    assert list(journal.found) == ["a"]
+    journal.add("c", Outcome("survived"))
+    assert list(Journal(path).found) == ["a", "c"]
+
+
+def test_the_score_leaves_equivalent_mutants_out_and_counts_a_hang() -> None:
+    found = of_our_kernels()[1][:4]
+    ends = [Outcome(status) for status in ("killed", "timeout", "survived", "equivalent")]
+    result = document(zip(found, ends, strict=True))
+    assert result["counts"] == {"killed": 1, "survived": 1, "timeout": 1, "equivalent": 1}
+    assert result["score"] == pytest.approx(2 / 3, abs=1e-4)
+
+
+def test_every_reviewed_equivalent_is_still_a_mutant() -> None:
+    """A reason for a mutant that is gone would hide nothing today and anything tomorrow."""
+    assert set(reviewed(ROOT)) <= {mutant.id for mutant in of_our_kernels()[1]}
+
+
+@pytest.mark.parametrize(
+    "text", ["reason = 1", "[[reason]]\nbecause = 'x'", "[[reason]]\nbecause = ''\nmutants = ['a']"]
+)
+def test_equivalents_without_a_reason_are_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites" / "equivalent_mutants.toml").write_text(text)
+    with pytest.raises(ValueError, match="Expected"):
+        reviewed(tmp_path)
+
+
+def parity(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
+    for name in [name for name in environment if name.startswith("PYTEST_")]:
+        del environment[name]
+    command = [sys.executable, "-m", "parity", *words]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+SUITE = """
+import torch
+from own_op import gated_difference
+
+def test_forward_only():
+    x = torch.ones(4, 4)
+    assert torch.equal(gated_difference(x, x, 2 * x), -x)
+"""
+
+
+def test_the_example_op_kills_its_mutants_and_a_weak_suite_does_not(tmp_path: Path) -> None:
+    """Bugs planted in a user's own op are noticed; a suite that looks at one shape misses them."""
+    for name in ("own_op.py", "pyproject.toml"):
+        shutil.copy(EXAMPLE / name, tmp_path / name)
+    (tmp_path / "weak.py").write_text(SUITE)
+    few = ("--sample", "12", "--seed", "3")
+    ran = parity(tmp_path, "mutate", *few, "--json", "ours.json")
+    ours = json.loads((tmp_path / "ours.json").read_text())
+    assert ran.returncode == (10 if ours["counts"]["survived"] else 0), ran.stdout + ran.stderr
+    assert len(ours["mutants"]) == 12
+    assert ours["counts"]["killed"] >= 10, ran.stdout
+    parity(tmp_path, "mutate", *few, "--suite", "weak.py", "--json", "weak.json")
+    weak = json.loads((tmp_path / "weak.json").read_text())
+    assert weak["counts"]["killed"] < ours["counts"]["killed"]
+    again = parity(tmp_path, "mutate", *few, "--json", "again.json")
+    assert again.returncode == ran.returncode
+    assert json.loads((tmp_path / "again.json").read_text()) == ours  # nothing ran a second time
+    assert not list((tmp_path / ".parity").glob("mutants-*"))
+
+
+def test_code_without_places_is_nothing_to_compare(tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text(
+        "from parity import Input, OpSpec, Output\n"
+        "def op(x):\n    return x\n"
+        "def reference(x, compute_dtype=None, magnitude=False):\n    return x\n"
+        "OPS = (OpSpec(name='op', candidate='plain:op', reference='plain:reference',\n"
+        "    inputs=(Input('x', 'rows width'),), outputs=(Output('y', alias='x'),),\n"
+        "    axes={'width': range(1, 4)}),)\n"
+    )
+    ran = parity(tmp_path, "mutate", "--ops", "plain:OPS")
+    assert (ran.returncode, ran.stderr) == (5, "Nothing to mutate in the code of these ops.\n")
