@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from .terminal import plain
+from .plain import plain
 
 STATUSES = ("killed", "survived", "timeout", "equivalent")
 
