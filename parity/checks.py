@@ -15,6 +15,8 @@ from .locus import numbers, words
 from .observe import Observation, describe_error
 from .oracle import Expectation
 from .record import Finding
+from .sharing import shared_outputs
+from .strays import strays
 from .watching import WRITES_OUTSIDE, memory_findings, shown
 
 
@@ -96,7 +98,7 @@ def _alias(evidence: Evidence, name: str) -> str | None:
 
 
 def aliases_as_promised(evidence: Evidence) -> Iterator[Finding]:
-    """An output shares memory with the input the contract names, and with no other input."""
+    """An output shares memory with the input the contract names, and with nothing else."""
     storages = {
         name: item.buffer.untyped_storage().data_ptr()
         for name, item in evidence.seen.inputs.tensors.items()
@@ -112,6 +114,7 @@ def aliases_as_promised(evidence: Evidence) -> Iterator[Finding]:
                 sentence=f"Expected {name} to share memory with {alias or 'no input'} "
                 f"but it shares with {', '.join(shared) or 'none'}.",
             )
+    yield from shared_outputs(evidence.seen)
 
 
 def writes_everything(evidence: Evidence) -> Iterator[Finding]:
@@ -244,13 +247,9 @@ def _unchanged(check: str, name: str, count: int) -> Finding:
 def stays_inside(evidence: Evidence) -> Iterator[Finding]:
     """Nothing outside a tensor is written: not before, not behind, not between its rows."""
     seen = evidence.seen
-    buffers = [("forward", name, item) for name, item in seen.inputs.tensors.items()]
-    buffers += [("backward", f"incoming gradient of {n}", g) for n, g in seen.gradients.items()]
-    buffers += [(a.phase, "memory it allocated", a.guarded) for a in seen.allocations]
     reported = set()
-    for phase, name, item in buffers:
-        _, outside = item.changed()
-        if len(outside) and phase not in reported:
+    for phase, name, item, outside in strays(seen):
+        if phase not in reported:
             reported.add(phase)
             yield Finding(
                 "guards",

@@ -31,9 +31,16 @@ class Guarded:
     inside: torch.Tensor
     before: torch.Tensor
 
-    def changed(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Buffer indices whose bits changed: (in the tensor, in the guards)."""
-        differs = bits(self.buffer) != bits(self.before)
+    def changed(
+        self, since: torch.Tensor | None = None, until: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Buffer indices whose bits changed: (in the tensor, in the guards).
+
+        ``since`` and ``until`` are copies of the buffer [as handed out, as it is now].
+        """
+        first = self.before if since is None else since
+        last = self.buffer if until is None else until
+        differs = bits(last) != bits(first)
         return (differs & self.inside).nonzero().flatten(), (
             differs & ~self.inside
         ).nonzero().flatten()

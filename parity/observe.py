@@ -31,14 +31,18 @@ class Observation:
     """What one run of a candidate did.
 
     ``results`` holds copies of the outputs, taken right after forward, and of the gradients.
-    ``returned`` are the output tensors themselves.  ``error`` is the exception that ended the run.
+    ``returned`` are the output tensors themselves, ``leaving`` the gradients as backward gave them.
+    ``after_forward`` are copies of all buffers between the two, those of the inputs first, then
+    those of the allocations.  ``error`` is the exception that ended the run.
     ``traces`` says by phase what kernels did to memory, on the CPU tier.
     """
 
     inputs: Inputs
     results: Tensors = field(default_factory=dict)
     returned: Tensors = field(default_factory=dict)
+    leaving: Tensors = field(default_factory=dict)
     gradients: dict[str, Guarded] = field(default_factory=dict)
+    after_forward: list[torch.Tensor] = field(default_factory=list)
     allocations: list[Allocation] = field(default_factory=list)
     traces: dict[str, Trace] = field(default_factory=dict)
     phase: str = "forward"
@@ -94,6 +98,8 @@ def _forward(inputs: Inputs, seen: Observation) -> Tensors:
     _synchronize(inputs.device)
     seen.returned = by_output(inputs, result)
     seen.results = {name: tensor.detach().clone() for name, tensor in seen.returned.items()}
+    made = [item.guarded for item in seen.allocations]
+    seen.after_forward = [item.buffer.clone() for item in (*inputs.tensors.values(), *made)]
     return leaves
 
 
@@ -112,6 +118,7 @@ def _backward(inputs: Inputs, seen: Observation, leaves: Tensors) -> None:
     _synchronize(inputs.device)
     for name, gradient in zip(leaves, found, strict=True):
         if gradient is not None:
+            seen.leaving[f"{name}.grad"] = gradient
             seen.results[f"{name}.grad"] = gradient.detach().clone()
 
 

@@ -22,6 +22,7 @@ from .precision import explained
 from .record import Finding, Record
 from .refusals import refuses
 from .relations import relates
+from .sharing import shared_gradients
 from .spec import OpSpec, Unsupported
 from .watching import everything_watched
 
@@ -71,7 +72,7 @@ def run_case(spec: OpSpec, case: Case, arm: str = "head") -> Record:
         expected=_digest_of(expected.oracle),
         ulps=ulp_histograms(evidence),
         maps=mismatch_maps(evidence, findings),
-        hazards=hazards(seen, findings),
+        hazards=(*hazards(seen, findings), *shared_gradients(seen)),
     )
 
 
