@@ -25,6 +25,7 @@ from .mutation.command import mutate
 from .port.command import port
 from .race.command import race
 from .report import report
+from .tiers.command import run as run_cases
 from .triage.command import triage
 from .verdict import Exit
 
@@ -51,6 +52,7 @@ cli.add_command(mutate)
 cli.add_command(port)
 cli.add_command(race)
 cli.add_command(report)
+cli.add_command(run_cases)
 cli.add_command(triage)
 
 

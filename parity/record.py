@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,6 +119,12 @@ def mend(path: Path) -> None:
         os.truncate(path, content.rfind(b"\n") + 1)
 
 
+def write(path: Path, records: Iterable[Record]) -> None:
+    """Write a file of records whole or not at all."""
+    lines = (json.dumps(record.to_dict(), sort_keys=True) + "\n" for record in records)
+    write_text(path, "".join(lines))
+
+
 def read(path: Path) -> Iterator[Record]:
     """The records of one file; a last line cut off by a crash is passed over."""
     lines = path.read_text(encoding="utf-8").split("\n")
@@ -133,12 +139,16 @@ def read(path: Path) -> Iterator[Record]:
 
 
 def write_json(path: Path, document: Any) -> None:
-    """Write a JSON file whole or not at all: temporary file, fsync, rename."""
+    """Write a JSON file whole or not at all."""
+    write_text(path, json.dumps(document, indent=2, sort_keys=True) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all: temporary file, fsync, rename; makes its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with temporary.open("w", encoding="utf-8") as file:
-        json.dump(document, file, indent=2, sort_keys=True)
-        file.write("\n")
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)

@@ -1,0 +1,78 @@
+"""compute-sanitizer over cases: errors of memory, races in shared memory, barriers that hang.
+
+The cases run in one process without isolation (``python -m parity.tiers.sanitizer FILE [OPS]``),
+since the tool watches a process and slows it down by far more than the deadline of a case allows.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+TOOLS = ("memcheck", "racecheck", "synccheck")
+FOUND = 86  # the exit code that the tool is told to give for its own findings
+_ERROR = re.compile(
+    r"^=+ (?!COMPUTE-SANITIZER|ERROR SUMMARY|RACECHECK SUMMARY)(\S.*)$", re.MULTILINE
+)
+
+
+class NotRun(Exception):
+    """Why the tool could not look, in one sentence."""
+
+
+def sanitize(cases: Path, ops: str | None) -> list[str]:
+    """What each tool found, one sentence for each that found something.
+
+    Raises:
+        NotRun: no such tool, or it did not get as far as the end of the cases.
+    """
+    program = shutil.which("compute-sanitizer")
+    if program is None:
+        raise NotRun(
+            "NOT_RUN: expected compute-sanitizer on the PATH but found none; add the bin folder of "
+            "a CUDA toolkit."
+        )
+    return [sentence for tool in TOOLS if (sentence := _run(program, tool, cases, ops))]
+
+
+def _run(program: str, tool: str, cases: Path, ops: str | None) -> str:
+    command = [program, "--tool", tool, "--error-exitcode", str(FOUND), sys.executable]
+    command += ["-m", __name__, str(cases), *([ops] if ops else [])]
+    # The caching allocator puts many tensors into one allocation, whose inside is all legal memory.
+    environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if ended.returncode == 0:
+        return ""
+    told = (_ERROR.findall(ended.stdout) or [line for line in ended.stderr.splitlines() if line])[
+        -1:
+    ]
+    if ended.returncode != FOUND:
+        raise NotRun(f"NOT_RUN: {tool} ended with exit code {ended.returncode}: {''.join(told)}")
+    first = _ERROR.findall(ended.stdout)[:1]
+    return f"Expected {tool} to find nothing but it reports: {''.join(first)}."
+
+
+def main(file: str, ops: str | None = None) -> None:
+    """Run the cases of a file in this process; their verdicts are not this module's business."""
+    from ..arms import project_root
+    from ..provenance import mount
+
+    mount(project_root())
+    from ..interpreter import prepare
+
+    prepare()
+    from ..catalog import resolve
+    from ..runner import run_case
+    from .case_file import read_cases
+
+    specs = resolve(ops)
+    for case in read_cases(Path(file)):
+        run_case(specs[case.op], case)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,145 @@
+"""``parity run``: the cases of a file, and two machines' records of them side by side."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from parity import cli
+from parity.case import Case
+from parity.record import Finding, Record, read, write
+from parity.tiers.case_file import read_cases
+from parity.tiers.compare import compare, exit_code
+from parity.verdict import Exit, Verdict
+
+OPS = """
+from parity.spec import Input, OpSpec, Output
+
+OPS = (
+    OpSpec(
+        name="double",
+        candidate="own_kernel:double",
+        reference="own_reference:double",
+        inputs=(Input("x", "rows dim"),),
+        outputs=(Output("y"),),
+        axes={"dim": range(1, 9)},
+        dtypes=("float32",),
+        values=("normal",),
+        gradients=("contiguous",),
+    ),
+)
+"""
+REFERENCE = "def double(x, compute_dtype=None, magnitude=False):\n    return x * 2\n"
+RIGHT = "def double(x):\n    return x * 2\n"
+WRONG = "def double(x):\n    return x * 3 if x.shape[-1] == 5 else x * 2\n"
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with an op of its own and a file of three cases."""
+    monkeypatch.chdir(tmp_path)
+    files = {"own_ops.py": OPS, "own_reference.py": REFERENCE, "own_kernel.py": RIGHT}
+    files["pyproject.toml"] = '[tool.parity]\nops = "own_ops:OPS"\n'
+    axes = [{"dim": dim, "tokens": 4} for dim in (3, 5, 8)]
+    cases = [Case("double", "plain", "float32", each, variants=VARIANTS) for each in axes]
+    files["cases.jsonl"] = "\n".join(case.to_json() for case in cases)
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+VARIANTS = {"x": "contiguous", "y.grad": "contiguous", "values": "normal"}
+
+
+def run(*more: str) -> int:
+    return cli.run(["run", "--cases", "cases.jsonl", *more])
+
+
+def test_two_machines_agree_except_where_one_is_wrong_or_was_given_something_else(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--device", "cpu", "--output", "there.jsonl") == Exit.OK
+    assert "3 passed" in capsys.readouterr().out
+    first, *others = read(project / "there.jsonl")
+    write(project / "there.jsonl", [replace(first, inputs="0" * 64), *others])
+    (project / "own_kernel.py").write_text(WRONG)
+    assert run("--against", "there.jsonl") == Exit.INCONCLUSIVE
+    told = capsys.readouterr().out
+    assert "INCONCLUSIVE double: The two machines were given different inputs" in told
+    assert "TIERS_DISAGREE double: Right there, wrong here: Expected y" in told
+    assert "IDENTICAL 1, INCONCLUSIVE 1, TIERS_DISAGREE 1" in told
+
+
+PASSED = Record("c", "op", "head", "passed", checks=("runs", "value"), digests={"y": "1"})
+WORSE = Finding("value", "y", "wrong", sentence="Expected 2 but got 3.")
+FAILED = replace(PASSED, status="failed", findings=(WORSE,), digests={"y": "2"})
+TRACED = replace(
+    FAILED,
+    checks=("runs", "memory"),
+    findings=(Finding("memory", "x", "reads outside", sentence="Reads 1 past x."),),
+)
+UNSUPPORTED = Record("c", "op", "head", "unsupported", reason="No such flag.")
+LOST = Record("c", "op", "head", "crashed", reason="SIGSEGV")
+BROKEN = Record("c", "op", "head", "infrastructure", reason="no memory")
+TRUTH = [
+    (PASSED, PASSED, Verdict.IDENTICAL, Exit.OK),
+    (PASSED, replace(PASSED, digests={"y": "3"}), Verdict.CHANGED_WITHIN_BOUND, Exit.OK),
+    (PASSED, FAILED, Verdict.TIERS_DISAGREE, Exit.INCONCLUSIVE),
+    (LOST, PASSED, Verdict.TIERS_DISAGREE, Exit.INCONCLUSIVE),
+    (FAILED, FAILED, Verdict.PRE_EXISTING, Exit.REGRESSION),
+    (PASSED, TRACED, Verdict.PRE_EXISTING, Exit.REGRESSION),  # no other tier traces memory
+    (PASSED, UNSUPPORTED, Verdict.NOT_RUN, Exit.INCONCLUSIVE),
+    (UNSUPPORTED, UNSUPPORTED, Verdict.UNSUPPORTED, Exit.NOTHING_COMPARED),
+    (PASSED, BROKEN, Verdict.INFRASTRUCTURE, Exit.INCONCLUSIVE),
+]
+
+
+@pytest.mark.parametrize(("here", "there", "verdict", "code"), TRUTH)
+def test_truth_table(here: Record, there: Record, verdict: Verdict, code: Exit) -> None:
+    for one, other in ((here, there), (there, here)):
+        (pair,) = compare([one], [other])
+        assert pair.verdict is verdict
+        assert exit_code([pair.verdict]) is code
+
+
+def test_a_case_that_the_other_machine_did_not_run() -> None:
+    (pair,) = compare([PASSED], [replace(PASSED, case_id="d")])
+    assert pair.verdict is Verdict.NOT_RUN
+
+
+def test_a_file_holds_cases_however_they_are_written(project: Path) -> None:
+    cases = read_cases(project / "cases.jsonl")
+    indented = "".join(json.dumps(case.to_dict(), indent=2) for case in [*cases, cases[0]])
+    (project / "cases.json").write_text(indented)
+    assert read_cases(project / "cases.json") == cases
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "Expected at least one case"),
+        ("{", "Expected JSON documents"),
+        ("[1]", "Expected a case as a JSON object"),
+    ],
+)
+def test_what_is_no_case_is_refused(
+    project: Path, capsys: pytest.CaptureFixture[str], text: str, sentence: str
+) -> None:
+    (project / "cases.jsonl").write_text(text)
+    assert run() == Exit.USAGE
+    assert sentence in capsys.readouterr().err
+    assert run("--against", "absent.jsonl") == Exit.USAGE
+
+
+def test_without_a_gpu_or_the_tool_nothing_is_claimed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("PATH", "")
+    assert run("--device", "cuda") == Exit.USAGE
+    assert "Expected a GPU for --device cuda" in capsys.readouterr().err
+    assert run("--sanitize") == Exit.INCONCLUSIVE
+    assert "NOT_RUN: expected compute-sanitizer" in capsys.readouterr().err
