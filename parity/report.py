@@ -18,6 +18,7 @@ FILE = click.Path(dir_okay=False, allow_dash=True)
 
 @click.command()
 @click.argument("run", required=False)
+@click.option("--html", type=FILE, help="One page with everything, for a browser.")
 @click.option("--markdown", type=FILE, help="For a comment on a pull request on GitHub.")
 @click.option("--summary", type=FILE, help="Markdown for a job summary, which may be longer.")
 @click.option("--junit", type=FILE, help="JUnit XML: a test case for each case.")

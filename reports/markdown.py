@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from ..verdict import Exit
 from .document import Document
 from .plain import plain
+from .terminal import WITHOUT_SENTENCE
 
 COMMENT = 65_536  # characters of a comment; UTF-8 bytes are never fewer
 SUMMARY = 2**20  # bytes of the summary of one step
@@ -38,7 +39,7 @@ def _rendered(report: Document, limit: int) -> str:
     taken = _fitting(map(_row, rows), limit // 2 - len(text.encode()))
     text += "| op | verdict | cases |\n|---|---|---:|\n" + "".join(taken) if taken else ""
     text += _cut(len(rows) - len(taken), "rows of this table") + "\n"
-    items = [item for item in report["items"] if item["verdict"] != "IDENTICAL"]
+    items = [item for item in report["items"] if item["verdict"] not in WITHOUT_SENTENCE]
     taken = _fitting(map(_details, items), limit - len(text.encode()) - ROOM_AT_END)
     text += "".join(taken) + _cut(len(items) - len(taken), "findings")
     return text + f"Everything: {_code('parity report ' + report['run'] + ' --html report.html')}\n"

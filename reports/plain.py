@@ -8,7 +8,10 @@ from typing import Any
 def plain(text: object) -> str:
     """Text with every character that does not print spelled out: controls, line ends, and those
     that turn the direction of writing."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))
+    words = str(text)
+    if words.isprintable():
+        return words
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in words)
 
 
 def spelled(value: Any) -> Any:

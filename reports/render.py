@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 from ..runs import Run
-from . import junit, markdown, terminal
+from . import html, junit, markdown, terminal
 from .document import Document, document_of
 
 
@@ -15,6 +15,7 @@ def _json(document: Document) -> str:
 
 
 FORMATS: dict[str, Callable[[Document], str]] = {
+    "html": html.page,
     "markdown": markdown.comment,
     "summary": markdown.summary,
     "junit": junit.suites,

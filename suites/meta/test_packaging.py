@@ -84,6 +84,8 @@ def test_the_wheel_holds_every_module(source: Path) -> None:
         for path in (source / folder).rglob("*.py"):
             assert f"{inside}/{path.relative_to(source / folder)}" in shipped
     assert "parity/py.typed" in shipped
+    for path in (source / "reports" / "page").iterdir():
+        assert f"parity/reports/page/{path.name}" in shipped
 
 
 def test_a_second_top_level_name_is_seen(greedy_source: Path) -> None:

@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).parent / "golden"
 STATES = ("green", "red", "inconclusive", "empty")
 FILES = {
+    "html": "report.html",
     "json": "report.json",
     "junit": "junit.xml",
     "markdown": "comment.md",

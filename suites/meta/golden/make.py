@@ -18,6 +18,7 @@ from parity.runs import Run
 
 HERE = Path(__file__).parent
 FILES = {
+    "html": "report.html",
     "json": "report.json",
     "junit": "junit.xml",
     "markdown": "comment.md",
