@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from .inputs import Guarded, bits, guard_values
 
@@ -34,14 +35,17 @@ class Allocations(TorchDispatchMode):
     """While active, every fresh tensor lies between guards and starts out as poison.
 
     Without this an output can sit in freed memory that still holds the right answer, and a write
-    past its end can hit nothing that anyone looks at.
+    past its end can hit nothing that anyone looks at.  ``allocated`` counts by phase the bytes of
+    all new memory, whichever torch operation takes it.
     """
 
     phase: str
     made: list[Allocation]
+    allocated: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.allocated.setdefault(self.phase, 0)
 
     def __torch_dispatch__(
         self,
@@ -51,6 +55,7 @@ class Allocations(TorchDispatchMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         result = func(*args, **(kwargs or {}))
+        self.allocated[self.phase] += _new_bytes(result, (args, kwargs))
         name = getattr(func, "overloadpacket", func).__name__
         if name in _EMPTY | _FILLED and isinstance(result, torch.Tensor) and result.numel():
             return self._guard(result, poison=name in _EMPTY)
@@ -71,6 +76,21 @@ class Allocations(TorchDispatchMode):
             bits(buffer)[guard : guard + span] = _POISON[tensor.dtype]
         self.made.append(Allocation(self.phase, Guarded(fresh, buffer, inside, buffer.clone())))
         return fresh
+
+
+def _new_bytes(result: object, given: object) -> int:
+    """Bytes of the memory behind the tensors of a result that none of the arguments lies in."""
+    known = {_address(tensor) for tensor in _tensors(given)}
+    fresh = {_address(t): t.untyped_storage().nbytes() for t in _tensors(result)}
+    return sum(size for address, size in fresh.items() if address not in known)
+
+
+def _tensors(tree: object) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def _address(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 def is_poison(tensor: torch.Tensor) -> torch.Tensor:

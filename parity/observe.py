@@ -34,7 +34,8 @@ class Observation:
     ``returned`` are the output tensors themselves, ``leaving`` the gradients as backward gave them.
     ``after_forward`` are copies of all buffers between the two, those of the inputs first, then
     those of the allocations.  ``error`` is the exception that ended the run.
-    ``traces`` says by phase what kernels did to memory, on the CPU tier.
+    ``traces`` says by phase what kernels did to memory, on the CPU tier, and ``allocated`` how many
+    bytes were taken.
     """
 
     inputs: Inputs
@@ -44,6 +45,7 @@ class Observation:
     gradients: dict[str, Guarded] = field(default_factory=dict)
     after_forward: list[torch.Tensor] = field(default_factory=list)
     allocations: list[Allocation] = field(default_factory=list)
+    allocated: dict[str, int] = field(default_factory=dict)
     traces: dict[str, Trace] = field(default_factory=dict)
     phase: str = "forward"
     error: Exception | None = None
@@ -93,7 +95,7 @@ def _forward(inputs: Inputs, seen: Observation) -> Tensors:
     }
     fed = {name: feed(leaf, inputs.tensors[name].tensor) for name, leaf in leaves.items()}
     arguments = call_arguments(candidate, inputs, fed)
-    with Allocations("forward", seen.allocations), watched(seen, "forward"):
+    with Allocations("forward", seen.allocations, seen.allocated), watched(seen, "forward"):
         result = candidate(**arguments)
     _synchronize(inputs.device)
     seen.returned = by_output(inputs, result)
@@ -108,7 +110,7 @@ def _backward(inputs: Inputs, seen: Observation, leaves: Tensors) -> None:
         name: incoming_gradient(inputs, name, tensor.shape, tensor.dtype)
         for name, tensor in seen.returned.items()
     }
-    with Allocations("backward", seen.allocations), watched(seen, "backward"):
+    with Allocations("backward", seen.allocations, seen.allocated), watched(seen, "backward"):
         found = torch.autograd.grad(
             list(seen.returned.values()),
             list(leaves.values()),

@@ -11,6 +11,7 @@ import torch
 from .behaviour import behaves
 from .case import Case
 from .checks import CHECKS, Evidence, headroom
+from .cost import cost
 from .generate import is_legal
 from .inputs import Inputs, build_inputs, rows_in_sequences, tensor_bytes
 from .memory import CHECKS as MEMORY_CHECKS
@@ -73,6 +74,7 @@ def run_case(spec: OpSpec, case: Case, arm: str = "head") -> Record:
         ulps=ulp_histograms(evidence),
         maps=mismatch_maps(evidence, findings),
         hazards=(*hazards(seen, findings), *shared_gradients(seen)),
+        cost=cost(seen),
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 
+from .cost import dearer
 from .record import BANDS, Finding, Record
 
 
@@ -192,7 +193,15 @@ def classify(
     hazards = _hazards(blank, base, head)
     if findings_of(base) or findings_of(head):
         return _failures(blank, base, head, seen_base, seen_head) + hazards
-    return [_values(blank, base, head), *hazards]
+    return [_values(blank, base, head), *_dearer(blank, base, head), *hazards]
+
+
+def _dearer(blank: Judgement, base: Record, head: Record) -> list[Judgement]:
+    """A regression for every count of cost that grew, though all values are right."""
+    return [
+        _found(blank, Verdict.REGRESSION, Finding("cost", "", name), sentence)
+        for name, sentence in dearer(base.cost, head.cost)
+    ]
 
 
 def _hazards(blank: Judgement, base: Record, head: Record) -> list[Judgement]:

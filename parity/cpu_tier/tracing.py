@@ -26,13 +26,14 @@ from .warps import across_warps
 class Trace:
     """What happened within `trace()`: faults, bytes moved, and what could not be watched.
 
-    `launches` counts the launches that were watched to their end.
+    `started` counts all launches, `launches` those that were watched to their end.
     `unchecked` counts lanes through pointers that belong to no tensor argument, `unwatched`
     the programs that had to run outside (why: `ENGINE.counts.reasons`).
     """
 
     findings: list[MemoryFinding] = field(default_factory=list)
     traffic: list[Traffic] = field(default_factory=list)
+    started: int = 0
     launches: int = 0
     unchecked: int = 0
     unwatched: int = 0
@@ -77,6 +78,7 @@ class TracedMemory(Memory):
 
     def launch(self, call: Call) -> None:
         super().launch(call)
+        self._result.started += 1
         known = call.tensors.items()
         arguments = {name: Argument.of(name, one, self._owners) for name, one in known}
         self._launch = Launch(call, arguments)
