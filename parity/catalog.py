@@ -87,7 +87,7 @@ def _key_value(name: str, module: str, more: tuple[Input, ...] = (), **own: Any)
         },
         arguments={"emb_dim": "rope_dim", "k_dim": "k_dim", "v_dim": "v_dim"},
         sums=("k_pos_emb.grad",),
-        refuses=(*_REFUSES, "data_of_two_dtypes", "rotary_interleaved"),
+        refuses=(*_REFUSES, "data_of_two_dtypes", "rows_of_two_lengths", "rotary_interleaved"),
         **_COMMON,
         **own,
     )  # fmt: skip
@@ -119,7 +119,7 @@ OPS: tuple[OpSpec, ...] = (
         axes={"heads": _HEADS, "nope_dim": _COPIED_DIMS, "rope_dim": _ROPE_DIMS},
         flags={**_INVERSE, **_PAIRS},
         thd_flags=_WHOLE_PACK,
-        refuses=(*_REFUSES, "position_ids_too_few", "data_of_two_dtypes"),
+        refuses=(*_REFUSES, "position_ids_too_few", "data_of_two_dtypes", "rows_of_two_lengths"),
         **_COMMON,
     ),
     OpSpec(

@@ -57,7 +57,8 @@ class Allocations(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         self.allocated[self.phase] += _new_bytes(result, (args, kwargs))
         name = getattr(func, "overloadpacket", func).__name__
-        if name in _EMPTY | _FILLED and isinstance(result, torch.Tensor) and result.numel():
+        fresh = name in _EMPTY | _FILLED and isinstance(result, torch.Tensor)
+        if fresh and result.numel() and not result.is_meta:
             return self._guard(result, poison=name in _EMPTY)
         return result
 

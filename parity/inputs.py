@@ -260,7 +260,7 @@ def _dtype(item: Input, case: Case) -> torch.dtype:
 def _values(spec: OpSpec, item: Input, case: Case, axes: Mapping[str, int]) -> torch.Tensor | None:
     if item.kind in ("cos", "sin"):
         size = shape_of(item.shape, case.layout, axes)
-        angles = table_angles(size[0], size[-1], case.halves)
+        angles = table_angles(prod(size[:-1]), size[-1], case.halves)
         return torch.from_numpy(np.cos(angles) if item.kind == "cos" else np.sin(angles)).view(size)
     if item.kind != "data":
         return _packing(item.kind, case, axes)

@@ -20,6 +20,7 @@ HAZARDS = (
     *CONFLICTS,
     "read_never_written",
     "read_out_of_view",
+    "read_after_write",
     "write_after_read",
     "write_after_read_across_warps",
 )

@@ -110,6 +110,14 @@ def _second_dtype(inputs: Inputs, arguments: Arguments) -> Arguments | None:
     return arguments | {names[1]: arguments[names[1]].to(other)}
 
 
+def _two_lengths(inputs: Inputs, arguments: Arguments) -> Arguments | None:
+    """Two data tensors of different numbers of rows."""
+    names = [item.name for item in inputs.spec.inputs if item.kind == "data"]
+    if len(names) < 2:
+        return None
+    return arguments | {names[1]: arguments[names[1]][:-1].contiguous()}
+
+
 def _rank_too_large(inputs: Inputs, arguments: Arguments) -> Arguments | None:
     """A context-parallel rank that its group does not have."""
     if "cp_size" not in arguments:
@@ -132,6 +140,7 @@ BREAKS: dict[str, Break] = {
     "data_without_heads": _change("data", lambda tensor: tensor.flatten()),
     "one_lane_too_few": _one_lane_too_few,
     "data_of_two_dtypes": _second_dtype,
+    "rows_of_two_lengths": _two_lengths,
     "cu_seqlens_of_floats": _change("cu_seqlens", torch.Tensor.float),
     "cu_seqlens_in_two_dimensions": _change("cu_seqlens", lambda tensor: tensor[None]),
     "position_ids_too_few": _change("position_ids", lambda tensor: tensor[:-1]),

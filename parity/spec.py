@@ -36,7 +36,8 @@ class Input:
     length of the table; a digit is itself; ``+`` adds axes.
 
     ``kind`` says what the values are: ``data`` (random, has a gradient), ``cos`` / ``sin`` (a table
-    ``[positions, rope_dim]``), or packing metadata, which only the thd layout passes.
+    ``[positions, rope_dim]``, or with a row of its own for each of ``rows``), or packing metadata,
+    which only the thd layout passes.
     ``strides`` are the memory layouts the contract allows, simplest first.
     """
 

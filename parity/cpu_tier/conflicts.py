@@ -16,6 +16,32 @@ from .memory import Array
 NOBODY = -1
 
 
+class _Visits:
+    """Loads, or stores, since the last barrier, and which lane of a program came to each unit."""
+
+    def __init__(self, units: int) -> None:
+        self._lane = np.full(units, NOBODY, np.int64)  # EVERY: several lanes
+        self.accesses: list[tuple[Access, Array]] = []
+
+    def clear(self) -> None:
+        """A barrier: all lanes have done what they came for."""
+        for _, units in self.accesses:
+            self._lane[units] = NOBODY
+        self.accesses.clear()
+
+    def note(self, access: Access, units: Array) -> None:
+        """The lanes of an access come to these units."""
+        free = self._lane[units] == NOBODY
+        self._lane[units[free]] = access.lane[free]
+        self._lane[units[self._lane[units] != access.lane]] = EVERY
+        self.accesses.append((access, units))
+
+    def crossed(self, access: Access, units: Array) -> Array:
+        """Lanes that come where another lane was."""
+        lane = self._lane[units]
+        return np.asarray((lane != NOBODY) & (lane != access.lane))
+
+
 def conflicts(launch: Launch) -> list[MemoryFinding]:
     """Conflicts between programs and hazards within one, in every storage that is written."""
     findings: list[MemoryFinding] = []
@@ -35,8 +61,7 @@ class _Storage:
         units = -(-count // self._unit)
         self._writer = np.full(units, NOBODY, np.int32)  # program that wrote; EVERY: several
         self._reader = np.full(units, NOBODY, np.int32)
-        self._lane = np.full(units, NOBODY, np.int64)  # that read since the last barrier
-        self._reads: list[tuple[Access, Array]] = []  # loads since then, and the units they read
+        self._loads, self._stores = _Visits(units), _Visits(units)
         self._findings: list[MemoryFinding] = []
 
     def judge(self) -> list[MemoryFinding]:
@@ -52,21 +77,23 @@ class _Storage:
         return self._findings
 
     def _synchronise(self) -> None:
-        """All lanes have read what they wanted: nothing stored from here on can be too early."""
-        for _, units in self._reads:
-            self._lane[units] = NOBODY
-        self._reads.clear()
+        """All lanes have loaded and stored what they wanted: nothing is too early from here on."""
+        self._loads.clear()
+        self._stores.clear()
 
     def _see(self, access: Access) -> None:
         for units in self._units(access):
             if access.operation == "load":
                 self._conflict("read_write", access, units, self._writer)
+                self._early_load(access, units)
                 self._mark(self._reader, units, access)
-                self._read(access, units)
+                self._loads.note(access, units)
             else:
                 self._conflict("write_write", access, units, self._writer)
                 self._conflict("write_read", access, units, self._reader)
-                self._hazard(access, units)
+                if access.operation == "store":
+                    self._early_store(access, units)
+                    self._stores.note(access, units)
                 together = self._mark(self._writer, units, access)
                 self._report("write_write", access, together, "another program")
 
@@ -90,20 +117,19 @@ class _Storage:
         visitor[units[together | ((before != NOBODY) & (before != program))]] = EVERY
         return np.asarray(together)
 
-    def _read(self, access: Access, units: Array) -> None:
-        """Note which lane reads; EVERY where several lanes do."""
-        free = self._lane[units] == NOBODY
-        self._lane[units[free]] = access.lane[free]
-        self._lane[units[self._lane[units] != access.lane]] = EVERY
-        self._reads.append((access, units))
-
-    def _hazard(self, access: Access, units: Array) -> None:
-        """A store to what another lane of the same program reads: warps do not run in step."""
-        lane = self._lane[units]
-        own = self._reader[units] == access.program
-        crossed = own & (lane != NOBODY) & (lane != access.lane) & (access.operation == "store")
+    def _early_load(self, access: Access, units: Array) -> None:
+        """A load of what another lane of the same program stores: warps do not run in step."""
+        crossed = self._stores.crossed(access, units) & (self._writer[units] == access.program)
         if crossed.any():
-            pairs = (self._crossing(access, units, crossed, *read) for read in self._reads)
+            wanted = units[np.argmax(crossed)]
+            stores = (store for store, stored in self._stores.accesses if wanted in stored)
+            self._report("read_after_write", access, crossed, next(stores).line)
+
+    def _early_store(self, access: Access, units: Array) -> None:
+        """A store to what another lane of the same program loads."""
+        crossed = self._loads.crossed(access, units) & (self._reader[units] == access.program)
+        if crossed.any():
+            pairs = (self._crossing(access, units, crossed, *load) for load in self._loads.accesses)
             crossings = tuple(pair for pair in pairs if len(pair.readers))
             finding = self._launch.finding(
                 "write_after_read", access, crossed, crossings[0].read_line

@@ -17,6 +17,8 @@ SENTENCES = {
     "write_write": "writes {place}: {other} writes it, too",
     "read_write": "reads {place}: {other} writes it",
     "write_read": "writes {place}: {other} reads it",
+    "read_after_write": "reads {place}: another lane writes it at {other}, and no barrier makes "
+    "the load wait",
     "write_after_read": "writes {place}: another lane reads it at {other}, and no barrier makes "
     "the store wait",
     "write_after_read_across_warps": "writes {place}: {other}",

@@ -84,7 +84,8 @@ class Derived:
     def _changed(self, name: str, value: Tensor) -> Tensor:
         kinds = {item.name: item.kind for item in self.spec.inputs}
         if kinds.get(name) in ("cos", "sin"):
-            return self.table(value)
+            by_row = self.across == "rows" and self._takes_part(name)
+            return self.change(value) if by_row else self.table(value)
         return self.change(value) if name not in kinds or self._takes_part(name) else value
 
     def _takes_part(self, name: str) -> bool:

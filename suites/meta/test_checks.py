@@ -211,6 +211,13 @@ def test_a_constant_coefficient_needs_the_number_of_terms() -> None:
         _run("honest", small_case("float32"), terms=None)
 
 
+asks_for_no_memory = planted(lambda x, r: forward(x, r) * torch.empty(3, device="meta").dim())
+
+
+def test_a_tensor_without_memory_is_no_allocation() -> None:
+    assert _run("asks_for_no_memory", small_case("float32")).findings == ()
+
+
 def test_the_same_case_gives_the_same_record() -> None:
     for name in ("honest", "wrong_lane"):
         assert _run(name, small_case("bfloat16")) == _run(name, small_case("bfloat16"))
