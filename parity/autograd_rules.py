@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .checks import Evidence
 from .comparators import Mismatch, non_finite, same_bits, structure
-from .inputs import Inputs
+from .inputs import Inputs, on_host
 from .observe import feed
 from .oracle import Tensors, data_names
 from .record import Finding
@@ -117,7 +117,7 @@ def one_input_only(evidence: Evidence) -> Iterator[Finding]:
 def repeats(evidence: Evidence) -> Iterator[Finding]:
     """The same case in fresh memory gives the same bits; once is enough to convict."""
     trial = run(again(evidence))
-    found = {name: output.detach().clone() for name, output in trial.outputs.items()}
+    found = {name: on_host(output) for name, output in trial.outputs.items()}
     found |= gradients(trial)
     for name in evidence.comparable():
         first = evidence.settled(name, evidence.seen.results[name])

@@ -66,7 +66,7 @@ class Allocations(TorchDispatchMode):
         guard = _GUARD_BYTES // tensor.element_size()
         span = tensor.untyped_storage().nbytes() // tensor.element_size()
         buffer = guard_values(span + 2 * guard, tensor.dtype, tensor.device)
-        inside = torch.zeros(buffer.numel(), dtype=torch.bool, device=tensor.device)
+        inside = torch.zeros(buffer.numel(), dtype=torch.bool)
         inside[guard : guard + span] = True
         fresh = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(
             buffer.untyped_storage(), guard, tensor.size(), tensor.stride()
@@ -75,6 +75,7 @@ class Allocations(TorchDispatchMode):
             fresh.copy_(tensor)
         elif tensor.dtype in _POISON:
             bits(buffer)[guard : guard + span] = _POISON[tensor.dtype]
+        # a copy to the host would wait for the stream and so hide a launch on another one
         self.made.append(Allocation(self.phase, Guarded(fresh, buffer, inside, buffer.clone())))
         return fresh
 

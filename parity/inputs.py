@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 
 import numpy as np
@@ -16,14 +17,15 @@ from .values import floats, integers, table_angles
 
 GUARD = 64  # least guard elements on each side; a multiple keeps the alignment of real tensors
 GAP = 8  # guard elements between the rows of a sliced tensor
+HOST = torch.device("cpu")  # where all but the candidate runs: small tensors are slow on a GPU
 
 
 @dataclass(frozen=True)
 class Guarded:
     """A tensor and the buffer it lies in.
 
-    ``buffer`` is the whole storage, 1-D; ``inside`` marks the elements that belong to ``tensor``;
-    everything else is a guard.  ``before`` is a copy of the buffer as it was handed out.
+    ``buffer`` is the whole storage, 1-D; ``inside``, on the host, marks the elements that belong to
+    ``tensor``; everything else is a guard.  ``before`` is a copy of the buffer at the start.
     """
 
     tensor: torch.Tensor
@@ -34,13 +36,13 @@ class Guarded:
     def changed(
         self, since: torch.Tensor | None = None, until: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Buffer indices whose bits changed: (in the tensor, in the guards).
+        """Buffer indices whose bits changed: (in the tensor, in the guards), on the host.
 
         ``since`` and ``until`` are copies of the buffer [as handed out, as it is now].
         """
         first = self.before if since is None else since
         last = self.buffer if until is None else until
-        differs = bits(last) != bits(first)
+        differs = bits(last.to(HOST)) != bits(first.to(HOST))
         return (differs & self.inside).nonzero().flatten(), (
             differs & ~self.inside
         ).nonzero().flatten()
@@ -79,6 +81,11 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
     """The elements as integers of the same width, so that NaN and -0 compare by their bits."""
     width = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
     return tensor.view(width)
+
+
+def on_host(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy that no later launch can change."""
+    return tensor.detach().to(HOST, copy=True)
 
 
 def tensor_bytes(tensor: torch.Tensor) -> bytes:
@@ -197,18 +204,18 @@ def place(
     span = (
         1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True)) if prod(size) else 0
     )
-    buffer = guard_values(2 * guard + lead + span + GAP, dtype, torch.device("cpu"))
+    buffer = guard_values(2 * guard + lead + span + GAP, dtype, HOST)
     if poison:
         buffer.fill_(float("nan"))
     inside = torch.zeros(buffer.numel(), dtype=torch.bool)
     once = tuple(slice(0, 1 if step == 0 else n) for n, step in zip(size, stride, strict=True))
     inside.as_strided(values[once].shape, stride, guard + lead).fill_(True)
     buffer.as_strided(values[once].shape, stride, guard + lead).copy_(values[once])
-    buffer, inside = buffer.to(device), inside.to(device)
+    used = buffer.to(device, copy=True)
     tensor = torch.empty(0, dtype=dtype, device=device).set_(
-        buffer.untyped_storage(), guard + lead, size, stride
+        used.untyped_storage(), guard + lead, size, stride
     )
-    return Guarded(tensor, buffer, inside, buffer.clone())
+    return Guarded(tensor, used, inside, buffer)
 
 
 def _strides(size: tuple[int, ...], variant: str) -> tuple[tuple[int, ...], tuple[int, ...], int]:
@@ -231,6 +238,11 @@ def _strides(size: tuple[int, ...], variant: str) -> tuple[tuple[int, ...], tupl
 
 def guard_values(count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Large numbers that repeat only after 97 elements: a row shifted into a guard must show."""
+    return _guard_pattern(1 << count.bit_length(), dtype, device)[:count].clone()
+
+
+@cache
+def _guard_pattern(count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     if not dtype.is_floating_point:
         value = 2**30 if dtype.itemsize >= 4 else 1
         return torch.full((count,), value, dtype=dtype, device=device)

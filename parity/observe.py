@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .effects import Allocation, Allocations
-from .inputs import Guarded, Inputs, incoming_gradient
+from .inputs import Guarded, Inputs, incoming_gradient, on_host
 from .oracle import Tensors, by_output, data_names
 from .spec import Unsupported
 from .watching import watched
@@ -99,9 +99,9 @@ def _forward(inputs: Inputs, seen: Observation) -> Tensors:
         result = candidate(**arguments)
     _synchronize(inputs.device)
     seen.returned = by_output(inputs, result)
-    seen.results = {name: tensor.detach().clone() for name, tensor in seen.returned.items()}
+    seen.results = {name: on_host(tensor) for name, tensor in seen.returned.items()}
     made = [item.guarded for item in seen.allocations]
-    seen.after_forward = [item.buffer.clone() for item in (*inputs.tensors.values(), *made)]
+    seen.after_forward = [on_host(item.buffer) for item in (*inputs.tensors.values(), *made)]
     return leaves
 
 
@@ -121,7 +121,7 @@ def _backward(inputs: Inputs, seen: Observation, leaves: Tensors) -> None:
     for name, gradient in zip(leaves, found, strict=True):
         if gradient is not None:
             seen.leaving[f"{name}.grad"] = gradient
-            seen.results[f"{name}.grad"] = gradient.detach().clone()
+            seen.results[f"{name}.grad"] = on_host(gradient)
 
 
 def candidate_function(path: str) -> Callable[..., Any]:

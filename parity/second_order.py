@@ -10,7 +10,7 @@ from torch import Tensor
 from .bounds import smallest_subnormal, unit_roundoff
 from .checks import Evidence
 from .comparators import within
-from .inputs import Inputs
+from .inputs import HOST, Inputs, build_inputs, on_host
 from .oracle import Tensors, by_output, data_names, resolve_function
 from .record import Finding
 from .trial import REFUSALS, again, finding, incoming, poisoned, run
@@ -38,7 +38,7 @@ def double_backward(evidence: Evidence) -> Iterator[Finding]:
         return
     expected, limit = _second_order(evidence)
     for name, source in sent.items():
-        actual = torch.zeros_like(source) if source.grad is None else source.grad
+        actual = on_host(torch.zeros_like(source) if source.grad is None else source.grad)
         settled = [evidence.settled(name, tensor) for tensor in (actual, expected[name])]
         if mismatch := within(actual=settled[0], expected=settled[1], limit=limit[name]):
             phrase = "get the right gradient through the gradients"
@@ -72,7 +72,8 @@ def _second_order(evidence: Evidence) -> tuple[Tensors, Tensors]:
     The limit is 4 n u M with u of the dtype of storage, n terms and their sum of magnitudes M: a
     term is rounded at most twice in each of the two backwards, and so is each partial sum.
     """
-    inputs = again(evidence)
+    seen = evidence.seen.inputs
+    inputs = build_inputs(seen.spec, seen.case, HOST, seen.given)
     spec = inputs.spec
     wide = {
         name: item.tensor.double() if item.tensor.is_floating_point() else item.tensor

@@ -11,7 +11,7 @@ import torch
 from .checks import Evidence
 from .comparators import Mismatch
 from .effects import Allocations
-from .inputs import Inputs, build_inputs, incoming_gradient
+from .inputs import Inputs, build_inputs, incoming_gradient, on_host
 from .observe import call_arguments, candidate_function, feed
 from .oracle import Tensors, by_output, data_names
 from .record import Finding
@@ -71,7 +71,7 @@ def incoming(inputs: Inputs, outputs: Tensors) -> Tensors:
 
 
 def gradients(trial: Trial, **options: Any) -> Tensors:
-    """Copies of the gradients that exist, as ``<input>.grad``."""
+    """Copies on the host of the gradients that exist, as ``<input>.grad``."""
     outputs = {name: output for name, output in trial.outputs.items() if output.requires_grad}
     arriving = incoming(trial.inputs, outputs)
     with poisoned():
@@ -83,7 +83,7 @@ def gradients(trial: Trial, **options: Any) -> Tensors:
             **options,
         )
     return {
-        f"{name}.grad": gradient.detach().clone()
+        f"{name}.grad": on_host(gradient)
         for name, gradient in zip(trial.leaves, found, strict=True)
         if gradient is not None
     }

@@ -17,7 +17,7 @@ from ..case import Case
 from ..checks import Evidence, bound_of
 from ..comparators import Mismatch, non_finite, same_bits, structure, within
 from ..generate import is_legal
-from ..inputs import Inputs, build_inputs, incoming_gradient, shape_of
+from ..inputs import HOST, Inputs, build_inputs, incoming_gradient, shape_of
 from ..observe import Observation, describe_error, observe
 from ..oracle import Tensors
 from ..record import Finding
@@ -128,7 +128,7 @@ def original_values(evidence: Evidence) -> Tensors:
     """What the original case was given, afresh: inputs by name, each incoming gradient as
     ``<output>.grad``.  ``cu_seqlens`` is left out, since it follows from the lengths."""
     seen = evidence.seen
-    fresh = build_inputs(seen.inputs.spec, seen.inputs.case, seen.inputs.device)
+    fresh = build_inputs(seen.inputs.spec, seen.inputs.case, HOST)
     values = {
         item.name: fresh.tensors[item.name].tensor
         for item in fresh.spec.inputs
@@ -181,9 +181,9 @@ def _mismatch(
     original = evidence.seen.results[name]
     if result is None:
         return Mismatch("shape", "is missing from the derived run")
-    places = derived.ours(torch.arange(original.numel(), device=original.device).view_as(original))
+    places = derived.ours(torch.arange(original.numel()).view_as(original))
     found = derived.theirs(result)
-    like = torch.empty(places.shape, dtype=original.dtype, device=original.device)
+    like = torch.empty(places.shape, dtype=original.dtype)
     if mismatch := structure(actual=found, expected=like, strides=False):
         return mismatch
     mapped = original.flatten().clone()

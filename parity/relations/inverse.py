@@ -18,7 +18,7 @@ from torch import Tensor
 from ..case import Case
 from ..checks import Evidence, bound_of
 from ..comparators import Mismatch, non_finite, same_bits, within
-from ..inputs import Inputs
+from ..inputs import HOST, Inputs
 from ..oracle import Tensors, data_names, expect, resolve_function
 from ..record import Finding
 from ..spec import OpSpec
@@ -52,10 +52,10 @@ def undoes(check: str, phrase: str, evidence: Evidence, derived: list[Derived]) 
     back = second.run(stored, device)
     if findings := raised(check, back):
         return findings
-    there = Evidence(forward, expect(first.inputs(values, device)), evidence.specified)
-    again = Evidence(back, expect(second.inputs(stored, device)), evidence.specified)
+    there = Evidence(forward, expect(first.inputs(values, HOST)), evidence.specified)
+    again = Evidence(back, expect(second.inputs(stored, HOST)), evidence.specified)
     start = torch.cat([values[name] for name in data_names(back.inputs)], dim=-1)
-    limit = _limit(second.inputs(stored, device), there, again, output, start)
+    limit = _limit(second.inputs(stored, HOST), there, again, output, start)
     if mismatch := _mismatch(again, output, start, limit):
         place = f"{output}{list(mismatch.worst)}"
         sentence = f"Expected {place} to come back {phrase} ({check}) but it {mismatch.sentence}."
