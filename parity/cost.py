@@ -18,6 +18,12 @@ def cost(seen: Observation) -> dict[str, int]:
     return launches | allocated
 
 
+def given_way(base: Mapping[str, int], head: Mapping[str, int]) -> bool:
+    """Whether base launches Triton kernels and head, where they are counted too, none at all."""
+    launches = [[n for name, n in arm.items() if name.endswith("launches")] for arm in (base, head)]
+    return all(launches) and any(launches[0]) and not any(launches[1])
+
+
 def dearer(base: Mapping[str, int], head: Mapping[str, int]) -> Iterator[tuple[str, str]]:
     """What head has more of, with a sentence; a count that one arm lacks is not compared."""
     for name in sorted(base.keys() & head.keys()):

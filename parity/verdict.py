@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 
-from .cost import dearer
+from .cost import dearer, given_way
 from .record import BANDS, Finding, Record
 
 
@@ -78,6 +78,10 @@ BOTH_FAIL = {
 OTHER_REFERENCE = (
     "The references of the two arms expect different results, so that each kernel was judged by "
     "another standard; review the change of the reference, then gate the kernel on its own."
+)
+GIVEN_WAY = (
+    "Base launches Triton kernels here and head none, so that no kernel of head was compared; find "
+    "out why it gives way to something else, or gate that on its own."
 )
 # Families of failures one arm shows: (op, family) to the ids of its cases and the size there.
 Families = Mapping[tuple[str, str], Sequence[tuple[str, int]]]
@@ -197,7 +201,10 @@ def classify(
 
 
 def _dearer(blank: Judgement, base: Record, head: Record) -> list[Judgement]:
-    """A regression for every count of cost that grew, though all values are right."""
+    """A regression for every count of cost that grew, though all values are right; without its
+    kernels the values of head say nothing about them."""
+    if given_way(base.cost, head.cost):
+        return [_because(blank, Verdict.INCONCLUSIVE, GIVEN_WAY)]
     return [
         _found(blank, Verdict.REGRESSION, Finding("cost", "", name), sentence)
         for name, sentence in dearer(base.cost, head.cost)

@@ -9,10 +9,11 @@ import pytest
 from torch import Tensor
 
 from parity.catalog import resolve
-from parity.cost import dearer
+from parity.cost import dearer, given_way
 from parity.generate import plan
 from parity.kernels.out_of_place import fused_mla_rope_out_of_place as op
 from parity.record import Record
+from parity.reference.out_of_place import fused_mla_rope_out_of_place as reference
 from parity.runner import device, run_case
 from parity.verdict import Exit, Verdict, classify, exit_code
 
@@ -66,6 +67,21 @@ def test_an_added_launch_and_a_copy_are_regressions_and_other_code_is_none() -> 
     assert exit_code(item.verdict for item in judged) is Exit.REGRESSION
     cheaper = classify(SPEC.name, CASE.id, head, base, {}, {})
     assert [item.verdict for item in cheaper] == [Verdict.IDENTICAL]
+
+
+def gives_way(tile: int | None = None, **arguments: Any) -> Tensor:
+    """The right values from plain PyTorch, as when a dispatcher falls back in silence."""
+    return reference(**arguments)
+
+
+def test_a_kernel_that_gave_way_was_not_compared() -> None:
+    judged = classify(SPEC.name, CASE.id, record("same"), record("gives_way"), {}, {})
+    assert [item.verdict for item in judged] == [Verdict.IDENTICAL, Verdict.INCONCLUSIVE]
+    assert "no kernel of head was compared" in judged[1].sentence
+    for base in ("same", "gives_way"):
+        judged = classify(SPEC.name, CASE.id, record(base), record(base), {}, {})
+        assert [item.verdict for item in judged] == [Verdict.IDENTICAL]
+    assert not given_way({"forward launches": 1}, {"forward allocated": 8})
 
 
 def test_a_count_that_one_arm_lacks_is_not_compared() -> None:
