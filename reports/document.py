@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator
+from math import prod
 from typing import Any
 
 from ..record import Record
@@ -51,7 +52,7 @@ def document_of(run: Run) -> Document:
 
 
 def _document(run: Run, described: Document, result: Document) -> Document:
-    records = _Records(run, {item["minimal_case"] for item in result["items"]})
+    records = _Records(run)
     exit_code = Exit(result["exit_code"])
     return {
         "schema_version": SCHEMA_VERSION,
@@ -75,6 +76,7 @@ def _document(run: Run, described: Document, result: Document) -> Document:
 def _item(run: Run, item: Document, records: _Records) -> Document:
     case = item["minimal_case"]
     path = run.case_file(case)
+    pictured = records.widest(item)
     return item | {
         "id": _anchor(item),
         "exit_code": int(EXIT_CODES[Verdict(item["verdict"])]),
@@ -82,8 +84,9 @@ def _item(run: Run, item: Document, records: _Records) -> Document:
         "headroom": {
             tensor: [_finite(value) for value in pair] for tensor, pair in item["headroom"].items()
         },
-        "ulps": records.of_case(case, "ulps"),
-        "maps": records.of_case(case, "maps"),
+        "pictured": pictured,
+        "ulps": records.of_case(pictured, "ulps"),
+        "maps": records.of_case(pictured, "maps"),
     }
 
 
@@ -99,18 +102,16 @@ def _finite(value: float) -> float | str:
 
 
 class _Records:
-    """What the records of a run say about each tensor, and about the cases that are shown."""
+    """What the records of a run say about each tensor, and about each case."""
 
-    def __init__(self, run: Run, shown: set[str]) -> None:
-        self._shown: dict[str, dict[str, Record]] = {}
+    def __init__(self, run: Run) -> None:
+        self._cases: dict[str, dict[str, Record]] = {}
         self._largest: dict[tuple[str, str], dict[str, tuple[float, str]]] = {}
         self._ulps: dict[tuple[str, str], dict[str, list[int]]] = {}
-        planned = set()
         for record in run.all_records():
-            if record.case_id in shown:
-                self._shown.setdefault(record.case_id, {})[record.arm] = record
-            if (record.case_id, record.arm) not in planned:
-                planned.add((record.case_id, record.arm))
+            arms = self._cases.setdefault(record.case_id, {})
+            if record.arm not in arms:
+                arms[record.arm] = record
                 self._add(record)
 
     def _add(self, record: Record) -> None:
@@ -122,10 +123,21 @@ class _Records:
             arms = self._ulps.setdefault((record.op, tensor), {})
             arms[record.arm] = _sum(arms.get(record.arm, []), counts)
 
+    def widest(self, item: Document) -> str:
+        """The case of a finding whose map shows most; the smallest one where there is no map."""
+        own = "".join(item["signature"].split(" | ")[1:2])
+        sizes = [
+            (prod(record.maps[own]["shape"]), case)
+            for case in item["cases"]
+            for record in self._cases.get(case, {}).values()
+            if own in record.maps
+        ]
+        return max(sizes)[1] if sizes else str(item["minimal_case"])
+
     def of_case(self, case: str, field: str) -> Document:
         """``ulps`` or ``maps`` of one case: by tensor, then by arm."""
         found: Document = {}
-        for arm, record in sorted(self._shown.get(case, {}).items()):
+        for arm, record in sorted(self._cases.get(case, {}).items()):
             for tensor, value in sorted(getattr(record, field).items()):
                 found.setdefault(tensor, {})[arm] = value
         return found

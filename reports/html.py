@@ -11,10 +11,11 @@ from pathlib import Path
 from ..verdict import Exit
 from .document import Document
 from .plain import spelled
-from .terminal import TIERS, WITHOUT_SENTENCE
+from .terminal import TIERS, WITHOUT_SENTENCE, revision
 
 FOLDER = Path(__file__).parent / "page"
 PICTURES = 200  # findings with pictures: the most urgent ones
+DIGESTS = {"arm", "commit", "harness", "packages"}
 TONES = {Exit.OK: "good", Exit.REGRESSION: "bad"}
 
 
@@ -45,6 +46,8 @@ def page(document: Document) -> str:
         items=list(_items(report)),
         share=_share,
         shown=_range,
+        revision=revision,
+        environments=list(_environments(report["arms"])),
         functions=list(_functions(report["arms"])),
         style=Markup(style),
         script=Markup(script),
@@ -81,6 +84,15 @@ def _range(figures: list[float] | None) -> str:
     if figures is None:
         return "NOT_RUN"
     return " to ".join(f"{figure:.4g}" for figure in dict.fromkeys(figures))
+
+
+def _environments(arms: Document) -> Iterator[tuple[str, str, str]]:
+    """Everything that can change what an arm gives: name, base, head; digests are cut short."""
+    base, head = (arms[name] | arms[name].get("fingerprint", {}) for name in ("base", "head"))
+    names = dict.fromkeys([*base.get("fingerprint", {}), *head.get("fingerprint", {})])
+    for name in ("commit", "root", *names):
+        digest = slice(12 if name in DIGESTS else None)
+        yield name, str(base.get(name, ""))[digest], str(head.get(name, ""))[digest]
 
 
 def _functions(arms: Document) -> Iterator[tuple[str, bool]]:

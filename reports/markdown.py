@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from ..verdict import Exit
 from .document import Document
 from .plain import plain
-from .terminal import WITHOUT_SENTENCE
+from .terminal import WITHOUT_SENTENCE, revision
 
 COMMENT = 65_536  # characters of a comment; UTF-8 bytes are never fewer
 SUMMARY = 2**20  # bytes of the summary of one step
@@ -61,11 +61,9 @@ def _cut(number: int, what: str) -> str:
 
 
 def _arms(report: Document) -> Iterator[str]:
-    yield "| arm | revision | commit |\n|---|---|---|\n"
+    yield "| arm | revision |\n|---|---|\n"
     for name, arm in report["arms"].items():
-        revision = arm["ref"] or arm["root"]
-        changes = " with uncommitted changes" if arm["dirty"] else ""
-        yield f"| {_text(name)} | {_code(revision)}{changes} | {_code(arm['commit'][:12])} |\n"
+        yield f"| {_text(name)} | {_code(revision(arm))} |\n"
     environment = report["environment"]
     told = [f"{environment.get('tier', 'unknown')} tier"]
     told += [f"{name} {v}" for name, v in sorted(environment.get("versions", {}).items())]

@@ -31,7 +31,7 @@ def show_header(output: Console, run: dict[str, Any], environment: dict[str, Any
     versions = ", ".join(f"{name} {v}" for name, v in sorted(environment["versions"].items()))
     _line(output, f"Tier: {TIERS.get(environment['tier'], environment['tier'])} ({versions})")
     for name, arm in run["arms"].items():
-        _line(output, f"{name}: {_arm(arm)}")
+        _line(output, f"{name}: {revision(arm)}")
     base, head = run["arms"]["base"], run["arms"]["head"]
     if base["commit"] and base["commit"] == head["commit"] and not head["dirty"]:
         _line(output, "The working tree holds no change: both arms run the same code.")
@@ -41,7 +41,8 @@ def show_header(output: Console, run: dict[str, Any], environment: dict[str, Any
             _line(output, f"{name}: {count} results are kept from before; only the rest runs.")
 
 
-def _arm(arm: dict[str, Any]) -> str:
+def revision(arm: dict[str, Any]) -> str:
+    """What an arm is, in a few words."""
     if "file" in arm:
         return f"{arm['ref'] or arm['root']} {arm['commit'][:12]}, as recorded in {arm['file']}"
     if arm["kind"] == "import_root":

@@ -114,7 +114,7 @@ function edgesOf(found, rows, heads) {
   const edges = found.sequences.filter((at) => at > 0 && at < tokens)
     .map((at) => ({ across: true, at: place(at, tokens, rows.length), kind: "sequence" }));
   if (heads) {
-    for (let at = found.tile; at && at < all; at += found.tile) edges.push({ at: place(at, all, columns), kind: "tile" });
+    for (let at = found.tile; at > 1 && at < all; at += found.tile) edges.push({ at: place(at, all, columns), kind: "tile" });
   } else if (found.rotated.length) {
     const [first, end] = found.rotated, middle = (first + end) / 2;
     for (const at of [first, end]) if (at > 0 && at < lanes) edges.push({ at: place(at, lanes, columns), kind: "rotated" });

@@ -115,16 +115,16 @@ function pictures(item) {
         if (rows.length && rows[0]) box.append(figure(map(rows, edgesOf(found, rows, heads), words), words));
       }
     }
-    if (item.ulps[tensor]) box.append(figure(histogram(item.ulps[tensor], 9, 92), `${tensor}: elements by distance from the oracle in ulp; base outlined, head filled`));
+    if (Object.values(item.ulps[tensor] || {}).some((counts) => counts.length)) box.append(figure(histogram(item.ulps[tensor], 9, 92), `${tensor}: elements by distance from the oracle in ulp; base outlined, head filled`));
   }
-  return box;
+  return make("div", {}, ...(box.childElementCount ? [make("p", { className: "note", textContent: `Of the widest case, ${item.pictured}:` })] : []), box);
 }
 
 function caption(tensor, arm, found, heads) {
   const [tokens, all, lanes] = found.shape, [first, end] = found.rotated;
   const size = `${tensor} in ${arm}: where it is wrong, ${plural(tokens, "token")} down`;
   const packed = found.sequences.length > 1 ? `; ${found.sequences.length} sequences` : "";
-  if (heads) return `${size}, ${plural(all, "head")} across${packed}${found.tile ? `; dashed: tiles of ${plural(found.tile, "head")}` : ""}`;
+  if (heads) return `${size}, ${plural(all, "head")} across${packed}${found.tile > 1 ? `; dashed: tiles of ${plural(found.tile, "head")}` : ""}`;
   const halves = found.rotated.length ? `; rotated lanes ${first} to ${end - 1}, dashed: their middle` : "";
   return `${size}, ${plural(lanes, "lane")} across${packed}${halves}`;
 }
@@ -174,7 +174,8 @@ function start() {
   }
   for (const cell of document.querySelectorAll("[data-ulps]")) {
     const { base, head } = data.headroom[cell.dataset.ulps];
-    cell.append(histogram({ base: base?.ulps, head: head?.ulps }, 6, 26));
+    const arms = { base: base?.ulps || [], head: head?.ulps || [] };
+    cell.append(arms.base.length + arms.head.length ? histogram(arms, 6, 26) : "not recorded");
   }
   follow();
 }

@@ -8,6 +8,7 @@ import re
 import shutil
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +231,15 @@ def test_wrong_usage_is_one_sentence(
     error = capsys.readouterr().err
     assert error.startswith("Expected ")
     assert error.count("\n") == 1
+
+
+def test_the_picture_is_of_the_widest_case() -> None:
+    (item,) = [i for i in RED["items"] if i["op"] == "rotate" and i["exit_code"]]
+    records = [record for record in Run(GOLDEN / "red" / "run").all_records() if record.maps]
+    shapes = {r.case_id: r.maps["y"]["shape"] for r in records if r.case_id in item["cases"]}
+    assert item["maps"]["y"]["head"]["shape"] == shapes[item["pictured"]]
+    assert prod(shapes[item["pictured"]]) == max(map(prod, shapes.values()))
+    assert item["pictured"] != item["minimal_case"]
 
 
 def test_costs_are_ranges_of_both_arms(workspace: Path) -> None:

@@ -181,15 +181,19 @@ def test_the_replay_command_is_copied(show: Open) -> None:
 
 @needs_chromium
 def test_pictures_are_drawn_from_what_was_recorded(show: Open) -> None:
-    (item,) = [i for i in red()["items"] if "rotated lanes" in i["signature"] and i["exit_code"]]
-    page = show(red(), link=f"#f-{item['id']}").page
-    maps = page.locator(".finding[open] svg:has(.frame):has(.cell)")
-    assert maps.count() == 2
-    assert page.locator(".finding[open] svg .edge.tile").count() == 1
-    labels = [drawn.get_attribute("aria-label") or "" for drawn in maps.all()]
-    assert "y in head: where it is wrong, 2 tokens down, 12 lanes across" in labels[0]
-    assert "rotated lanes 4 to 11" in labels[0]
-    assert "dashed: tiles of 2 heads" in labels[1]
+    document = red()
+    (item,) = [i for i in document["items"] if "rotated lanes" in i["signature"]]
+    item["maps"]["y"]["head"]["tile"] = 2
+    page = show(document, link=f"#f-{item['id']}").page
+    by_lane, by_head = page.locator(".finding[open] svg:has(.frame):has(.cell)").all()
+    assert (by_lane.get_attribute("aria-label") or "").startswith(
+        "y in head: where it is wrong, 9 tokens down, 12 lanes across; 3 sequences; rotated lanes 4"
+    )
+    assert "3 heads across" in (by_head.get_attribute("aria-label") or "")
+    edges = {"sequence": (2, 2), "rotated": (1, 0), "half": (1, 0), "tile": (0, 1)}
+    for kind, wanted in edges.items():
+        found = [drawn.locator(f".edge.{kind}").count() for drawn in (by_lane, by_head)]
+        assert (kind, *found) == (kind, *wanted)
     assert page.locator("[data-bar] .over").count() == 1  # the one output that is wrong in head
 
 
