@@ -10,7 +10,7 @@ import torch
 from .bounds import limit, must_keep_bits, ulp
 from .comparators import Mismatch, non_finite, same_bits, structure, used_share, within
 from .effects import is_poison
-from .inputs import bits
+from .inputs import bits, on_host
 from .locus import numbers, words
 from .observe import Observation, describe_error
 from .oracle import Expectation
@@ -220,7 +220,7 @@ def keeps_outputs(evidence: Evidence) -> Iterator[Finding]:
     """Backward leaves what forward returned alone: the next op may still need it."""
     for name, tensor in evidence.seen.returned.items():
         before = evidence.seen.results[name]
-        differs = int((bits(tensor.detach().contiguous()) != bits(before)).sum())
+        differs = int((bits(on_host(tensor).contiguous()) != bits(before)).sum())
         if differs:
             yield _unchanged("outputs_unchanged", name, differs)
 
