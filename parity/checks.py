@@ -309,4 +309,5 @@ def _locus(evidence: Evidence, name: str, where: torch.Tensor) -> str:
 
 
 def _at(evidence: Evidence, where: torch.Tensor) -> str:
-    return f" It is in {numbers(where, evidence.seen.inputs.case)}."
+    place = numbers(where, evidence.seen.inputs.case)
+    return f" It is in {place}." if place else ""

@@ -92,7 +92,8 @@ class Judgement:
     """One verdict on one case; a case with several failures has several.
 
     ``evidence`` is the id of another case that shows why a failure is not the change's, and
-    ``headroom`` the share of the bound used in base and in head, by tensor.
+    ``headroom`` the share of the bound used in base and in head, by tensor.  ``size`` is the rank
+    of a failure's band, ``known`` the reason and the address of a known issue.
     """
 
     verdict: Verdict
@@ -103,6 +104,13 @@ class Judgement:
     sentence: str = ""
     evidence: str = ""
     headroom: dict[str, tuple[float, float]] = field(default_factory=dict)
+    size: int = 0
+    known: str = ""
+
+    @property
+    def counted(self) -> Verdict:
+        """The verdict as the exit code counts it: somebody has answered for a known failure."""
+        return Verdict.PRE_EXISTING if self.known else self.verdict
 
 
 def exit_code(verdicts: Iterable[Verdict]) -> Exit:
@@ -143,12 +151,12 @@ def families(records: Iterable[Record]) -> Families:
     seen: dict[tuple[str, str], list[tuple[str, int]]] = {}
     for record in records:
         for finding in findings_of(record):
-            place = (record.case_id, _size(finding))
+            place = (record.case_id, size_of(finding))
             seen.setdefault((record.op, finding.family), []).append(place)
     return seen
 
 
-def _size(finding: Finding) -> int:
+def size_of(finding: Finding) -> int:
     """The rank of a failure's band; a small known failure does not excuse a large one."""
     return BANDS.get(finding.band, 0)
 
@@ -295,8 +303,8 @@ def _failures(
 def _largest(finding: Finding, *arms: Mapping[str, Finding]) -> bool:
     """Whether one arm only shows this failure at this size: it grew, or it shrank."""
     alike = [[f for f in arm.values() if f.family == finding.family] for arm in arms]
-    reached = [max(map(_size, findings), default=0) for findings in alike]
-    return min(reached) < _size(finding)
+    reached = [max(map(size_of, findings), default=0) for findings in alike]
+    return min(reached) < size_of(finding)
 
 
 def _one_sided(
@@ -337,7 +345,7 @@ def _hides(record: Record, finding: Finding) -> bool:
 def _elsewhere(blank: Judgement, finding: Finding, seen: Families) -> str:
     """Another case of the op where the arm fails alike and as much, or an empty string."""
     places = seen.get((blank.op, finding.family), ())
-    large = (case for case, size in places if case != blank.case_id and size >= _size(finding))
+    large = (case for case, size in places if case != blank.case_id and size >= size_of(finding))
     return next(large, "")
 
 
@@ -351,6 +359,7 @@ def _found(
         family=finding.family,
         sentence=sentence,
         evidence=evidence,
+        size=size_of(finding),
     )
 
 

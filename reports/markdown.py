@@ -82,6 +82,7 @@ def _details(item: Document) -> str:
         f"<details><summary>{title}{'case' if number == 1 else 'cases'}</summary>\n",
         f"{_code(item['sentence'])}\n",
         *([f"Signature: {_code(item['signature'])}\n"] if item["signature"] else []),
+        *([f"Known issue: {_code(item['known'])}\n"] if item.get("known") else []),
         *([f"Evidence in base: case {_code(item['evidence'])}\n"] if item["evidence"] else []),
         *_headroom(item["headroom"]),
         f"Smallest case: {_code(item['minimal_summary'])}\n",

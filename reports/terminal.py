@@ -59,6 +59,10 @@ def show_result(output: Console, result: dict[str, Any], folder: str) -> None:
         if item["verdict"] not in WITHOUT_SENTENCE:
             _line(output)
             _finding(output, item)
+    for entry in result.get("known_issues", ()):
+        _line(output)
+        _line(output, f"Known issue, {_entry(entry)}: {entry['op']}, {entry['signature']}")
+        _line(output, f"  {entry['reason']} ({entry['address']})")
     _line(output)
     _line(output, f"Records: {folder}")
     _line(output, result["sentence"], "bold")
@@ -84,6 +88,8 @@ def _finding(output: Console, item: dict[str, Any]) -> None:
     )
     output.print(title, soft_wrap=True)
     _line(output, f"  {item['sentence']}")
+    if item.get("known"):
+        _line(output, f"  Known issue: {item['known']}")
     if item["evidence"]:
         _line(output, f"  Base fails alike in case {item['evidence']}.")
     for tensor, (before, after) in sorted(item["headroom"].items()):
@@ -93,8 +99,18 @@ def _finding(output: Console, item: dict[str, Any]) -> None:
     _line(output, f"  {item['replay']}   # {item['minimal_summary']}")
 
 
+def _entry(entry: dict[str, Any]) -> str:
+    """What became of an entry of the known-issues file."""
+    states = {
+        "matched": f"counts until {entry['expires']}",
+        "stale": "stale, since no failure of this run is one; take it out",
+        "expired": f"expired on {entry['expires']} and counts as none",
+    }
+    return ("new with this change, " if entry["new"] else "") + states[entry["state"]]
+
+
 def _style(verdict: str) -> str:
-    if verdict in ("REGRESSION", "LOST_CAPABILITY"):
+    if verdict in ("REGRESSION", "LOST_CAPABILITY", "DRIFT"):
         return "bold red"
     return "green" if verdict in ("IDENTICAL", "FIXED", "NEW_CAPABILITY") else "yellow"
 

@@ -13,6 +13,7 @@ from ..shrink import siblings
 from ..spec import OpSpec
 from ..verdict import Judgement, Verdict, findings_of, hidden, judge
 from .baseline import CERTAIN, Baseline
+from .known import Known
 
 Progress = Callable[[int, int], None]
 SEEDS_ASKED = 100  # a check is drawn by one seed in twenty, so that 0.6 % of searches miss it
@@ -30,11 +31,13 @@ class Comparison:
     run: Run
     workers: dict[str, Worker]
     jobs: list[Job]
+    known: Known = field(default_factory=Known)
     cache: Baseline | None = None
     baseline: Baseline | None = None
     records: dict[str, dict[str, Record]] = field(default_factory=lambda: {"base": {}, "head": {}})
     probes: list[tuple[Record, Record]] = field(default_factory=list)
     probed: dict[tuple[str, str], Record] = field(default_factory=dict)
+    repeats: dict[tuple[str, str], list[Record]] = field(default_factory=dict)
     doubts: dict[str, str] = field(default_factory=dict)
     orphans: dict[str, Case] = field(default_factory=dict)
 
@@ -59,11 +62,13 @@ class Comparison:
             records.update((record.case_id, record) for record in self.run.recorded("records", arm))
             found = self.run.recorded("probes", arm)
             self.probed.update(((arm, record.case_id), record) for record in found)
+            for record in self.run.recorded("repeats", arm):
+                self.repeats.setdefault((arm, record.case_id), []).append(record)
         known = self.baseline or self.cache
         for spec, case in self.jobs if known else ():
-            record = known.record(spec, case) if known else None
-            if record and case.id not in self.records["base"]:
-                self._keep(record)
+            found_before = known.record(spec, case) if known else None
+            if found_before and case.id not in self.records["base"]:
+                self._keep(found_before)
 
     def perform(self, progress: Progress) -> None:
         """Run every planned case that has no record; records are kept as they arrive."""
@@ -105,6 +110,23 @@ class Comparison:
         run_all(unknown, self.run.save_case, after)
         return self.probed["base", case.id], self.probed["head", case.id]
 
+    def repeat(self, case_id: str, runs: int) -> dict[str, list[Record]]:
+        """By arm, the records of ``runs`` runs of a planned case, of fewer for a recorded base."""
+        found = {arm: [self.records[arm][case_id]] for arm in self.records}
+        for arm, records in found.items():
+            records += self.repeats.setdefault((arm, case_id), [])
+        job = next(job for job in self.jobs if job[1].id == case_id)
+        missing = {arm: max(0, runs - len(found[arm])) for arm in self.workers}
+
+        def after(record: Record) -> None:
+            self.run.add_repeat(record)
+            self.repeats[record.arm, case_id].append(record)
+            found[record.arm].append(record)
+
+        work = [(worker, [job] * missing[arm]) for arm, worker in self.workers.items()]
+        run_all(work, self.run.save_case, after)
+        return {arm: records[:runs] for arm, records in found.items()}
+
     def judgements(self) -> list[Judgement]:
         """The verdicts on every planned case."""
         ops = self.ops
@@ -133,6 +155,25 @@ class Comparison:
                 asked.add(question)
                 spec, case = jobs[item.case_id]
                 self._probe(spec, case, item)
+
+    def unseen(self, item: Judgement) -> Judgement:
+        """The judgement, or that nothing follows where the other arm never came to the check."""
+        check = item.signature.partition(" | ")[0]
+        base, head = (self.records[arm].get(item.case_id) for arm in ("base", "head"))
+        if ":" not in check or base is None or head is None or not hidden(item, base, head):
+            return item
+        stuck = 0 if item.verdict == Verdict.REGRESSION else 1
+        if (base, head)[stuck].status == "unsupported" or self._ran(check, item.op, stuck):
+            return item
+        arm = ("base", "head")[stuck]
+        sentence = f"Not comparable, since {arm} came to this check in no case: {item.sentence}"
+        return replace(item, verdict=Verdict.INCONCLUSIVE, sentence=sentence)
+
+    def _ran(self, check: str, op: str, arm: int) -> bool:
+        """Whether an arm ran a check on any case of an op."""
+        planned = self.records[("base", "head")[arm]].values()
+        records = (*planned, *(pair[arm] for pair in self.probes))
+        return any(record.op == op and check in record.checks for record in records)
 
     def _probe(self, spec: OpSpec, case: Case, item: Judgement) -> None:
         """Run siblings until the arm that got stuck shows the failure.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -11,6 +12,8 @@ from ..coverage import covered
 from ..spec import OpSpec
 from ..verdict import EXIT_CODES, Exit, Judgement, Verdict, exit_code
 from .comparison import Comparison
+from .drift import marked
+from .repeats import settled
 from .smallest import Shrinker
 
 SHRINK_SECONDS = 90.0  # for all regressions of a run together
@@ -21,8 +24,13 @@ def conclude(comparison: Comparison, *, interrupted: bool = False) -> dict[str, 
     may_ask = comparison.both_run and not interrupted
     if may_ask:
         comparison.ask_siblings()
-    judgements = comparison.judgements()
-    code = Exit.INTERRUPTED if interrupted else exit_code(item.verdict for item in judgements)
+    today = datetime.datetime.now(datetime.UTC).date()
+    judgements = [comparison.unseen(item) for item in comparison.judgements()]
+    if not interrupted:
+        judgements = settled(comparison, judgements)
+    judgements = marked(judgements, comparison.cases)
+    judgements = comparison.known.applied(judgements, today)
+    code = Exit.INTERRUPTED if interrupted else exit_code(item.counted for item in judgements)
     shrinker = Shrinker(comparison, judgements, SHRINK_SECONDS if may_ask else 0.0)
     counts = _counts(judgements)
     by_op = {op: _counts(i for i in judgements if i.op == op) for op in _ops(comparison)}
@@ -30,12 +38,13 @@ def conclude(comparison: Comparison, *, interrupted: bool = False) -> dict[str, 
     result = {
         "run": comparison.run.id,
         "exit_code": int(code),
-        "sentence": _sentence(code, len(comparison.ops), counts),
+        "sentence": _sentence(code, len(comparison.ops), judgements),
         "arms": described["arms"],
         "cases": described["cases"],
         "counts": counts,
         "ops": by_op,
         "coverage": _coverage(comparison),
+        "known_issues": comparison.known.states(judgements, today),
         "items": [_item(group, shrinker) for group in _groups(judgements)],
     }
     comparison.run.write("result", result)
@@ -59,12 +68,12 @@ def _coverage(comparison: Comparison) -> dict[str, Any]:
 
 def _groups(judgements: Iterable[Judgement]) -> list[list[Judgement]]:
     """Failures of one op, verdict and family together; what decides the exit code comes first."""
-    groups: dict[tuple[str, str, str], list[Judgement]] = {}
+    groups: dict[tuple[str, str, str, str], list[Judgement]] = {}
     for item in judgements:
-        groups.setdefault((item.op, item.verdict, item.family), []).append(item)
+        groups.setdefault((item.op, item.verdict, item.family, item.known), []).append(item)
     urgency = (Exit.REGRESSION, Exit.INCONCLUSIVE, Exit.OK)
     ordered = sorted(groups.items())
-    ordered.sort(key=lambda group: urgency.index(EXIT_CODES[group[1][0].verdict]))
+    ordered.sort(key=lambda group: urgency.index(EXIT_CODES[group[1][0].counted]))
     return [group for _, group in ordered]
 
 
@@ -74,19 +83,26 @@ def _counts(judgements: Iterable[Judgement]) -> dict[str, int]:
     return dict(sorted(Counter(str(verdict) for verdict, _ in pairs).items()))
 
 
-def _sentence(code: Exit, cases: int, counts: dict[str, int]) -> str:
+def _sentence(code: Exit, cases: int, judgements: list[Judgement]) -> str:
     """The outcome in one line; the counts are of cases."""
-    worse = counts.get(Verdict.REGRESSION, 0) + counts.get(Verdict.LOST_CAPABILITY, 0)
-    ran = cases - counts.get(Verdict.NOT_RUN, 0)
+    counts = _counts(judgements)
+    identical = counts.get(Verdict.IDENTICAL, 0)
+    bad = {i.case_id for i in judgements if EXIT_CODES[i.counted] == Exit.REGRESSION}
+    unchanged = f", no numeric change in {identical} of them" if identical else ""
     told = {
-        Exit.OK: f"no regression in {cases} cases",
-        Exit.REGRESSION: f"regression in {worse} of {cases} cases",
-        Exit.INTERRUPTED: f"interrupted, {ran} of {cases} cases ran in both arms",
+        Exit.OK: f"no regression in {cases} cases{unchanged}",
+        Exit.REGRESSION: f"regression in {len(bad)} of {cases} cases",
+        Exit.INTERRUPTED: f"interrupted, {cases - counts.get(Verdict.NOT_RUN, 0)} of {cases} cases "
+        "ran in both arms",
         Exit.NOTHING_COMPARED: f"nothing compared, none of {cases} cases ran in either arm",
         Exit.INCONCLUSIVE: f"inconclusive, not all of {cases} cases could be judged",
     }
-    listed = ", ".join(f"{verdict} {count}" for verdict, count in counts.items())
-    return f"Verdict: {told[code]}" + (f" ({listed})." if listed else ".")
+    if identical == cases and code == Exit.OK:
+        told[code] = f"no numeric change in {cases} cases"
+    listed = [f"{verdict} {count}" for verdict, count in counts.items()]
+    if known := len({item.case_id for item in judgements if item.known}):
+        listed.append(f"known {known}")
+    return f"Verdict: {told[code]}" + (f" ({', '.join(listed)})." if listed else ".")
 
 
 def _item(group: list[Judgement], shrinker: Shrinker) -> dict[str, Any]:
@@ -103,6 +119,7 @@ def _item(group: list[Judgement], shrinker: Shrinker) -> dict[str, Any]:
         "signature": small.judgement.signature,
         "family": first.family,
         "sentence": small.judgement.sentence,
+        "known": first.known,
         "evidence": small.judgement.evidence,
         "headroom": _largest_change(group),
         "cases": list(cases),

@@ -21,6 +21,7 @@ from .baseline import Baseline, cache, read
 from .comparison import Comparison
 from .cross import crossed
 from .fingerprint import differences
+from .known import Known, load
 from .request import Request
 
 ANOTHER_CONTRACT = (
@@ -54,11 +55,12 @@ def prepare(run: Run, team: list[Worker], request: Request) -> Comparison:
     _refuse_one_file(arms)
     if before:
         _refuse_changes(run, before["arms"], arms)
+    known = _known(team, run)
     roots = {worker.arm.name: Path(worker.arm.root) for worker in team}
     where = (roots.get("base"), roots["head"])
     plan = (request.cases_per_op, request.seed)
     jobs = crossed(contracts.get("base", []), contracts["head"], where, *plan)
-    comparison = Comparison(run, {worker.arm.name: worker for worker in team}, jobs)
+    comparison = Comparison(run, {worker.arm.name: worker for worker in team}, jobs, known)
     if baseline:
         take(comparison, baseline, arms["head"]["fingerprint"])
     else:
@@ -125,6 +127,18 @@ def _refuse_changes(run: Run, before: dict[str, Any], arms: dict[str, Any]) -> N
                 f"Expected run {run.id} to go on with what it began with but {name} has "
                 f"{', '.join(changed) or 'too many files to tell'}; run `parity gate` again."
             )
+
+
+def _known(team: list[Worker], run: Run) -> Known:
+    """Head's known issues, which lie in its revision or, for folders, in the project."""
+    of = {worker.arm.name: Path(worker.arm.root) for worker in team}
+    if team[-1].arm.kind != "repository":
+        return Known(tuple(load(run.workspace.parent)))
+    try:
+        before = load(of["base"]) if "base" in of else []
+    except ValueError:
+        before = []  # head has mended the file, and all of it is new
+    return Known.compared(before, load(of["head"]))
 
 
 def _cache(run: Run, fingerprint: dict[str, str]) -> Baseline | None:

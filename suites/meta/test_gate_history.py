@@ -1,0 +1,236 @@
+"""A history with one commit for each verdict, and the gate names each.
+
+Every commit changes one op, so that the pair of first and last commit is for each op the pair of
+commits before and after its change.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parity import cli
+from parity.runs import Run, all_runs
+from parity.verdict import Exit, Verdict, judge
+
+CONTRACT = """
+from parity import Input, OpSpec, Output
+
+OP = OpSpec(
+    name="{name}",
+    candidate="kernels_of.{name}:op",
+    reference="kernels_of.{name}:reference",
+    inputs=(Input("x", "rows dim"),),
+    outputs=(Output("y"),),
+    axes={{"dim": {dims}}},
+    dtypes=("float32",),
+    values=("normal",),
+    gradients=("contiguous",),
+)
+"""
+KERNEL = """
+import itertools
+from parity import Unsupported
+
+calls = itertools.count()
+
+def unsupported():
+    raise Unsupported("Not in this revision.")
+
+def raises():
+    raise RuntimeError("No.")
+
+def reference(x, compute_dtype=None, magnitude=False):
+    return {reference}
+
+def op(x):
+    return {body}
+"""
+OPS = """
+from importlib import import_module
+from pathlib import Path
+
+NAMES = sorted(file.stem for file in (Path(__file__).parent / "contracts_of").glob("[a-z]*.py"))
+OPS = tuple(import_module(f"contracts_of.{name}").OP for name in NAMES)
+"""
+SQUARE, LOUDER = "x * x", "(x.double() * x.double() * (1 + 2**-24)).float()"
+SOFTER = LOUDER.replace("+", "-")
+ALTERNATING = f"{SQUARE} if next(calls) % 2 else {LOUDER}"
+
+
+@dataclass(frozen=True)
+class Op:
+    """An op before and after its commit; None where it does not exist."""
+
+    before: str | None
+    after: str | None
+    verdicts: set[Verdict]
+    dims: tuple[str, str] = ("range(1, 9)", "range(1, 9)")
+    references: tuple[str, str] = (SQUARE, SQUARE)
+
+
+HISTORY = {
+    "same": Op(SQUARE, f"{SQUARE}  # said otherwise", {Verdict.IDENTICAL}),
+    "broken": Op(SQUARE, "x * x * 3", {Verdict.REGRESSION}),
+    "mended": Op("x * x * 3", SQUARE, {Verdict.FIXED}),
+    "wrong": Op("x * x * 3", "3 * x * x", {Verdict.PRE_EXISTING}),
+    "smaller": Op(
+        "x * x * 3", "x * x * (1 + 2**-20)", {Verdict.PRE_EXISTING_CHANGED, Verdict.FIXED}
+    ),
+    "added": Op("unsupported()", SQUARE, {Verdict.NEW_CAPABILITY}),
+    "fresh": Op(None, SQUARE, {Verdict.NEW_CAPABILITY}),
+    "removed": Op(SQUARE, "unsupported()", {Verdict.LOST_CAPABILITY}),
+    "gone": Op(SQUARE, None, {Verdict.LOST_CAPABILITY}),
+    "absent": Op("unsupported()", "unsupported( )", {Verdict.UNSUPPORTED}),
+    "wider": Op(
+        "unsupported() if x.shape[1] > 4 else raises()",
+        "raises()",
+        {Verdict.PRE_EXISTING, Verdict.NEW_TEST_BASE_CAUSE},
+    ),
+    "narrower": Op(
+        SQUARE,
+        f"raises() if x.shape[1] > 4 else {SQUARE}",
+        {Verdict.IDENTICAL, Verdict.REGRESSION},
+        dims=("range(1, 9)", "range(1, 5)"),
+    ),
+    "louder": Op(SQUARE, LOUDER, {Verdict.DRIFT}),
+    "otherwise": Op(SOFTER, LOUDER, {Verdict.CHANGED_WITHIN_BOUND}),
+    "fickle": Op(ALTERNATING, f"({ALTERNATING})", {Verdict.NONDETERMINISTIC, Verdict.IDENTICAL}),
+    "racy": Op(
+        SQUARE,
+        ALTERNATING,
+        {Verdict.REGRESSION, Verdict.NONDETERMINISTIC, Verdict.IDENTICAL},
+    ),
+    "restated": Op(SQUARE, SQUARE, {Verdict.INCONCLUSIVE}, references=(SQUARE, "x * x + x")),
+    "unjudged": Op(SQUARE, SQUARE, {Verdict.INFRASTRUCTURE}, references=(SQUARE, "raises()")),
+    "excused": Op(SQUARE, "x * x * 3", {Verdict.REGRESSION}),
+}
+KNOWN = """
+[[issue]]
+op = "{op}"
+signature = "values | {tensor} | wrong values"
+reason = "The formula is under discussion."
+address = "https://example.org/1"
+expires = 9999-12-31
+"""
+ISSUES = (("excused", "y"), ("excused", "x.grad"), ("same", "y"))
+
+
+def git(folder: Path, *arguments: str) -> None:
+    identity = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True)
+
+
+def write(project: Path, name: str, index: int) -> None:
+    """The op as it is before (0) or after (1) its commit."""
+    op = HISTORY[name]
+    body = (op.before, op.after)[index]
+    contract, kernel = (
+        project / folder / f"{name}.py" for folder in ("contracts_of", "kernels_of")
+    )
+    if body is None:
+        contract.unlink(missing_ok=True)
+        kernel.unlink(missing_ok=True)
+        return
+    contract.write_text(CONTRACT.format(name=name, dims=op.dims[index]))
+    kernel.write_text(KERNEL.format(body=body, reference=op.references[index]))
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The repository; its first commit is tagged "first"."""
+    folder = tmp_path_factory.mktemp("history")
+    for name in ("contracts_of", "kernels_of"):
+        (folder / name).mkdir()
+    (folder / "all_ops.py").write_text(OPS)
+    table = '[tool.parity]\nops = "all_ops:OPS"\nknown_issues = "known.toml"\n'
+    (folder / "pyproject.toml").write_text(table)
+    (folder / "known.toml").write_text("")
+    git(folder, "init", "-q", "-b", "main")
+    for name in HISTORY:
+        write(folder, name, 0)
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "first")
+    git(folder, "tag", "first")
+    for name in HISTORY:
+        write(folder, name, 1)
+        git(folder, "add", "-A")
+        git(folder, "commit", "-q", "-m", f"change {name}")
+    entries = (KNOWN.format(op=op, tensor=tensor) for op, tensor in ISSUES)
+    (folder / "known.toml").write_text("".join(entries))
+    git(folder, "commit", "-q", "-a", "-m", "known issues")
+    return folder
+
+
+def verdicts(items: list[dict[str, Any]]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for item in items:
+        found.setdefault(item["op"], set()).add(item["verdict"])
+    return found
+
+
+@pytest.fixture(scope="module")
+def run(project: Path) -> Run:
+    """The gate from the first commit to the last."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(project)
+        arguments = ["gate", "--base", "first", "--head", "main", "--cases-per-op", "20"]
+        assert cli.run(arguments) == Exit.REGRESSION
+    return next(all_runs(project / ".parity"))
+
+
+def test_the_gate_names_every_verdict(run: Run) -> None:
+    found = verdicts(run.document("result")["items"])
+    assert found == {name: op.verdicts for name, op in HISTORY.items()}
+    given = {verdict for named in found.values() for verdict in named}
+    # An interrupted gate gives NOT_RUN, a race in Triton code HAZARD; the others no gate gives.
+    assert set(Verdict) - given == {
+        Verdict.NOT_RUN,
+        Verdict.HAZARD,
+        Verdict.TIERS_DISAGREE,
+        Verdict.GENERATED_CODE_IDENTICAL,
+    }
+
+
+def test_known_issues_are_told_and_do_not_count(run: Run) -> None:
+    result = run.document("result")
+    known = {item["op"] for item in result["items"] if item["known"]}
+    assert known == {"excused"}
+    states = [(entry["op"], entry["state"], entry["new"]) for entry in result["known_issues"]]
+    assert states == [
+        ("excused", "matched", True),
+        ("excused", "matched", True),
+        ("same", "stale", True),
+    ]
+    bad = {i["op"] for i in result["items"] if i["verdict"] == "REGRESSION" and not i["known"]}
+    assert bad == {"broken", "narrower", "racy"}
+
+
+def test_sentences_say_how_sure_they_are(run: Run) -> None:
+    told = {(item["op"], item["verdict"]): item for item in run.document("result")["items"]}
+    fickle = told["fickle", "NONDETERMINISTIC"]["sentence"]
+    assert "of 5 runs (95% confidence: 48 % to 100 %) of head" in fickle
+    louder = told["louder", "DRIFT"]
+    assert "times the share of its bound that it used (median of 20 cases" in louder["sentence"]
+    (before, after), *_ = louder["headroom"].values()
+    assert before < 0.7 < after
+    other = told["otherwise", "CHANGED_WITHIN_BOUND"]
+    assert set(other["headroom"]) == {"y", "x.grad"}
+
+
+def test_swapping_the_arms_swaps_regression_and_fixed(run: Run) -> None:
+    """On the records of the real run, for cases that ran in both arms."""
+    arms = [{r.case_id: r for r in run.recorded("records", arm)} for arm in ("base", "head")]
+    both = {
+        i: r.op for i, r in arms[0].items() if "unsupported" not in (r.status, arms[1][i].status)
+    }
+    there, back = (judge(both, *pair) for pair in (arms, arms[::-1]))
+    for one, other in ((there, back), (back, there)):
+        worse = {(i.case_id, i.signature) for i in one if i.verdict == Verdict.REGRESSION}
+        mended = {(i.case_id, i.signature) for i in other if i.verdict == Verdict.FIXED}
+        assert worse == mended
+        assert worse
