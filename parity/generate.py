@@ -15,6 +15,7 @@ from typing import Any
 
 from .case import Case
 from .pairwise import pairwise
+from .sizes import Series, series
 from .spec import OpSpec
 
 MAX_ROWS = 32  # (token, head) rows of a generated case: the interpreter pays for each of them
@@ -58,8 +59,8 @@ def plan(spec: OpSpec, count: int, seed: int) -> list[Case]:
     """At least ``count`` different cases, the same on every machine.
 
     Every layout gets its whole pairwise covering array, however small ``count`` is, in which the
-    ranks of each ``cp_size`` take turns; further cases take random values on the finite axes too,
-    :data:`SERVED` at a time the same ones.
+    ranks of each ``cp_size`` take turns, and the series of :mod:`parity.sizes`; further cases take
+    random values on the finite axes too, :data:`SERVED` at a time the same ones.
     """
     random = Random(f"{spec.name}/{seed}")
     cases: dict[str, Case] = {}
@@ -70,6 +71,8 @@ def plan(spec: OpSpec, count: int, seed: int) -> list[Case]:
             case = replace(case, cp_rank=turns[case.cp_size] % case.cp_size)
             turns[case.cp_size] += 1
             cases[case.id] = case
+    for one in sized(spec):
+        cases |= {case.id: case for case in one.cases}
     for number in range(10 * count):  # a tiny op may not have that many different cases
         if len(cases) >= count:
             break
@@ -80,6 +83,16 @@ def plan(spec: OpSpec, count: int, seed: int) -> list[Case]:
         lanes = {name: case.axes[name] for name in spec.axes if name != "heads"}
         cases[case.id] = case
     return list(cases.values())
+
+
+def sized(spec: OpSpec) -> list[Series]:
+    """The series of every layout, from the simplest choice on each finite axis."""
+    usual = (
+        (layout, {name: values[0] for name, values in finite_axes(spec, layout).items()})
+        for layout in spec.layouts
+    )
+    random = Random(f"{spec.name}/sizes")
+    return [one for layout, row in usual for one in series(spec, build(spec, layout, row, random))]
 
 
 def draw(spec: OpSpec, random: Random) -> Case:

@@ -57,7 +57,8 @@ class Record:
     holds), ``inputs`` the digest of everything the candidate was given, ``expected`` that of what
     this arm's reference says it should give.  ``ulps`` and ``maps`` are for pictures
     (:mod:`parity.pictures`).  ``hazards`` are failures by analysis that did not strike: no part of
-    the status.  ``cost`` is counted (:mod:`parity.cost`).
+    the status.  ``cost`` is counted (:mod:`parity.cost`), and what kernels moved by tensor in
+    ``traffic`` (:mod:`parity.traffic`).
     """
 
     case_id: str
@@ -75,6 +76,7 @@ class Record:
     maps: dict[str, dict[str, Any]] = field(default_factory=dict)
     hazards: tuple[Finding, ...] = ()
     cost: dict[str, int] = field(default_factory=dict)
+    traffic: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:

@@ -25,7 +25,7 @@ from .refusals import refuses
 from .relations import relates
 from .sharing import shared_gradients
 from .spec import OpSpec, Unsupported
-from .watching import everything_watched
+from .watching import everything_watched, moved
 
 # Checks that call the candidate again.  Each picks one variation by the seed of the case, which
 # shrinking keeps, and returns its name (empty if none applies); they wait for a clean first run.
@@ -75,6 +75,7 @@ def run_case(spec: OpSpec, case: Case, arm: str = "head") -> Record:
         maps=mismatch_maps(evidence, findings),
         hazards=(*hazards(seen, findings), *shared_gradients(seen)),
         cost=cost(seen),
+        traffic=moved(seen),
     )
 
 

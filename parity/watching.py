@@ -57,6 +57,20 @@ def everything_watched(seen: Observation) -> bool:
     )
 
 
+def moved(seen: Observation) -> dict[str, dict[str, int]]:
+    """By tensor and phase: load operations, bytes loaded and stored, over all launches.
+
+    Empty where not everything was watched.
+    """
+    totals: dict[str, dict[str, int]] = {}
+    for phase, traced in seen.traces.items() if everything_watched(seen) else ():
+        for entry in traced.traffic:
+            total = totals.setdefault(f"{entry.owner or entry.tensor} in {phase}", {})
+            for name in ("loads", "loaded", "stored"):
+                total[name] = total.get(name, 0) + getattr(entry, name)
+    return totals
+
+
 def memory_findings(
     seen: Observation, kinds: Collection[str]
 ) -> Iterator[tuple[str, MemoryFinding]]:

@@ -74,7 +74,7 @@ class MemoryFinding:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What one launch moved between memory and one tensor argument.
+    """What one launch moved between memory and one tensor argument, of `owner` where known.
 
     `loads` and `stores` count operations, summed over programs; bytes count lanes that the mask
     lets through; `distinct` bytes count each address once.
@@ -89,3 +89,4 @@ class Traffic:
     stores: int = 0
     stored: int = 0
     stored_distinct: int = 0
+    owner: str = ""

@@ -13,13 +13,13 @@ def traffic(launch: Launch) -> list[Traffic]:
     """One entry for each tensor argument that the launch read or wrote; atomics do both."""
     programs = int(np.prod(launch.grid))
     entries = []
-    for name in launch.arguments:
+    for name, argument in launch.arguments.items():
         mine = [access for access in launch.accesses() if access.argument.name == name]
         loads = [access for access in mine if access.operation != "store"]
         stores = [access for access in mine if access.operation != "load"]
         if mine:
             moved = (*_moved(loads), *_moved(stores))
-            entries.append(Traffic(launch.kernel, name, programs, *moved))
+            entries.append(Traffic(launch.kernel, name, programs, *moved, argument.owner))
     return entries
 
 

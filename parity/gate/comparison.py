@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from ..case import Case
+from ..generate import sized
 from ..isolation import Job, Worker, run_all
 from ..record import Record
 from ..runs import Run
 from ..shrink import siblings
 from ..spec import OpSpec
+from ..traffic import traffic_judgements
 from ..verdict import Judgement, Verdict, findings_of, hidden, judge
 from .baseline import CERTAIN, Baseline
 from .known import Known
@@ -136,6 +138,8 @@ class Comparison:
             for case_id, why in self.doubts.items()
         ]
         judged = judge(comparable, self.records["base"], self.records["head"], self.probes)
+        for name, spec in {spec.name: spec for spec, _ in self.jobs}.items():
+            judged += traffic_judgements(name, sized(spec), *self.records.values())
         return doubtful + judged
 
     def ask_siblings(self) -> None:

@@ -10,6 +10,7 @@ from ..case import Case
 from ..isolation import Job
 from ..shrink import Budget, shrink, summary, weight
 from ..spec import OpSpec
+from ..traffic import is_traffic
 from ..verdict import Judgement, Verdict, classify, families
 from .comparison import Comparison
 
@@ -54,7 +55,7 @@ class Shrinker:
     def smallest(self, judgement: Judgement) -> Small:
         """The smallest case with the same regression, within what is left of the time."""
         case = self.cases[judgement.case_id]
-        if judgement.verdict != Verdict.REGRESSION:
+        if judgement.verdict != Verdict.REGRESSION or is_traffic(judgement):
             return Small(judgement, summary(case), exhausted=False)
         spec = self.jobs[case.id][0]
         left = self.deadline - time.monotonic()
