@@ -33,8 +33,11 @@ class Row:
 @click.option("--upstream", type=click.Path(path_type=Path), help="Import root of Megatron-Core.")
 @click.option("--only", default="", help="Only workloads whose name contains this.")
 @click.option("--harness", is_flag=True, help="Time the harness instead: cases a second.")
+@click.option("--cpu-tier", is_flag=True, help="Time the interpreter, beside the stock one.")
 @click.option("--json", "file", type=click.Path(path_type=Path), help="Write the rows here too.")
-def bench(upstream: Path | None, only: str, harness: bool, file: Path | None) -> int:
+def bench(
+    upstream: Path | None, only: str, harness: bool, cpu_tier: bool, file: Path | None
+) -> int:
     """Time every kernel on this GPU, as a ratio to a device copy of the same bytes."""
     import torch
 
@@ -43,6 +46,8 @@ def bench(upstream: Path | None, only: str, harness: bool, file: Path | None) ->
 
     if harness:
         return _bench_harness(file)
+    if cpu_tier:
+        return _bench_cpu_tier(file)
     if not torch.cuda.is_available():
         raise ValueError(
             "Expected a GPU to time kernels on but found none; use `parity codegen` without one."
@@ -62,6 +67,24 @@ def bench(upstream: Path | None, only: str, harness: bool, file: Path | None) ->
         document = {"rows": [asdict(row) for row in rows], "host_microseconds": costs}
         write_json(file, {"schema_version": SCHEMA_VERSION, "machine": _machine()} | document)
     return Exit.REGRESSION if any(row.met is False for row in rows) else Exit.OK
+
+
+def _bench_cpu_tier(file: Path | None) -> int:
+    from ..record import write_json
+    from ..verdict import Exit
+    from .interpreters import measured
+
+    speeds = measured()
+    for speed in speeds:
+        click.echo(
+            f"{speed.engine}: {speed.cases_per_second:.1f} cases a second, forward and backward at "
+            f"12 tokens x 4 heads; {speed.launch_seconds:.2f} s for a launch at 1024 tokens x 32 "
+            "heads"
+        )
+    if file is not None:
+        document = {"cpu_tier": [asdict(speed) for speed in speeds]}
+        write_json(file, {"schema_version": SCHEMA_VERSION} | document)
+    return Exit.OK
 
 
 def _bench_harness(file: Path | None) -> int:

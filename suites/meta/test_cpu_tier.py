@@ -244,3 +244,14 @@ def test_overflow_of_int32_is_reported_in_the_checking_mode_only() -> None:
         pytest.raises(Exception, match="int32 overflow detected for operation mul"),
     ):
         overflow_kernel[(3,)](out, 2**30)
+
+
+@pytest.mark.parametrize("engine", ["batched", "traced"])
+def test_the_benchmark_runs_what_it_names(engine: str) -> None:
+    from parity.bench.interpreters import measure
+
+    before = ENGINE.counts.batches
+    speed = measure(engine)
+    assert speed.engine == engine
+    assert min(speed.cases_per_second, speed.launch_seconds) > 0
+    assert ENGINE.counts.batches > before
