@@ -140,6 +140,7 @@ OPS: tuple[OpSpec, ...] = (
     _key_value("fused_apply_mla_rope_for_kv", "legacy"),
 )
 
+KEYS = ("dumps", "known_issues", "ops")  # of [tool.parity]
 _NAMED = {"parity": "parity.catalog:OPS", "megatron": "parity.adapters.megatron:OPS"}
 
 
@@ -152,6 +153,11 @@ def configured(folder: Path) -> str | None:
         section = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {}).get("parity", {})
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"Expected TOML in {file} but got {error}; mend the file.") from error
+    if unknown := set(section) - set(KEYS):
+        raise ValueError(
+            f"Expected [tool.parity] in {file} with keys among {', '.join(KEYS)} but got "
+            f"{', '.join(sorted(unknown))}; see docs/config.md."
+        )
     ops = section.get("ops")
     if ops is not None and not isinstance(ops, str):
         raise ValueError(

@@ -40,7 +40,7 @@ def numbers(where: torch.Tensor, case: Case) -> str:
     axes["lanes"] = hit.flatten(0, 1).any(0)
     told = [f"{name} {_ranges(mask)}" for name, mask in axes.items() if len(mask) > 1]
     tiles = [f"{name} {size}" for name, size in case.tile.items() if size]
-    return ", ".join(told + ([f"in tiles of {', '.join(tiles)}"] if tiles else []))
+    return ", ".join(told + ([f"tiles of {', '.join(tiles)}"] if tiles else []))
 
 
 def cube(tensor: torch.Tensor, case: Case) -> torch.Tensor:

@@ -139,6 +139,7 @@ def test_a_stacked_change_is_gated_against_the_branch_below_it(repository: Path)
     codes = runner.job(recipe("gate"), "gate", "Look at the machine")
     assert codes == {"Gate": 0, "Compare generated code": 0, "Report": 0}, runner.ran.stderr
     assert "PRE_EXISTING 8" in unescape(runner.summary.read_text())
+    assert (repository / ".parity/runs/report.html").stat().st_size
 
     (repository / "artifact").symlink_to(".parity/runs")
     without_what_is_not_installed(runner, recipe("comment"))

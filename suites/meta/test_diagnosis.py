@@ -101,7 +101,7 @@ def test_a_partial_tile_of_rows_over_tokens_and_heads() -> None:
 def test_the_numbers_are_those_of_this_case() -> None:
     where = torch.zeros(8, 6, 6, dtype=torch.bool)
     where[[0, 5, 6], 4:, 3::2] = True
-    expected = "tokens 0, 5..6 of 8, heads 4..5 of 6, lanes 3, 5 of 6, in tiles of BLOCK_H 4"
+    expected = "tokens 0, 5..6 of 8, heads 4..5 of 6, lanes 3, 5 of 6, tiles of BLOCK_H 4"
     assert numbers(where, packed()) == expected
 
 
