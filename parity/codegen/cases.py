@@ -41,6 +41,11 @@ def calls(spec: OpSpec) -> list[Call]:
     return list(found.values())
 
 
+def usual_calls(spec: OpSpec) -> list[Call]:
+    """The usual call of each layout: bfloat16, fp32 tables, contiguous, the tile that is chosen."""
+    return [next(_star(spec, layout, set())) for layout in spec.layouts]
+
+
 def _star(spec: OpSpec, layout: str, varied: set[tuple[str, Any]]) -> Iterator[Call]:
     """The usual call, one for each tile, and one for each thing no earlier layout varied."""
     axes = _choices(spec, layout)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..git import Refused
+from ..interrupts import POLL, check
 from ..verdict import Exit
 from .occupancy import ARCHS
 
@@ -71,14 +72,20 @@ def codegen(
     pairs = compare(rows["base"], rows["head"])
     report.show_pairs(output, [pair.to_dict() for pair in pairs])
     report.show_idle(output, idle)
-    _write(file, {"rows": rows["head"], "base_rows": rows["base"], "pairs": _told(pairs)})
+    _write(file, {"rows": rows["head"], "base_rows": rows["base"], "pairs": told(pairs)})
     return exit_code(pairs)
 
 
 def compile_arms(
-    arms: list[Arm], ops: str | None, archs: list[str], private: Path, show: Progress
+    arms: list[Arm],
+    ops: str | None,
+    archs: list[str],
+    private: Path,
+    show: Progress,
+    choose: Callable[[OpSpec], list[Call]] | None = None,
 ) -> tuple[dict[str, list[Row]], dict[str, int]]:
-    """The rows of every arm, by its name, for the representative calls of head's contracts.
+    """The rows of every arm, by its name, for calls of head's contracts: all representative ones,
+    or those that ``choose`` names.
 
     ``private`` is the folder for what parity writes.  Rows come in the order of the calls.  The
     second result counts the calls that have no row, because an arm does not support them or
@@ -101,7 +108,7 @@ def compile_arms(
         jobs = [
             (compiler, spec, call, arch)
             for spec in specs
-            for call in calls(spec)
+            for call in (choose or calls)(spec)
             for arch in archs
             for compiler in team
         ]
@@ -121,7 +128,8 @@ def _perform(jobs: list[Job], cache: Path, show: Progress) -> list[list[Row]]:
         futures[compiler.rows(spec, call, arch, cache)] = index
     waiting = set(futures)
     while waiting:
-        _, waiting = wait(waiting, timeout=1.0, return_when=FIRST_COMPLETED)
+        check()
+        _, waiting = wait(waiting, timeout=POLL, return_when=FIRST_COMPLETED)
         show(len(jobs) - len(waiting), len(jobs))
     return [jobs[index][0].outcome(future, *jobs[index][1:]) for future, index in futures.items()]
 
@@ -185,7 +193,7 @@ def _exit_code(rows: list[Row]) -> Exit:
     return Exit.REGRESSION if any(row["error"] for row in rows) else Exit.OK
 
 
-def _told(pairs: list[Pair]) -> list[dict[str, Any]]:
+def told(pairs: list[Pair]) -> list[dict[str, Any]]:
     """The pairs for the file: verdicts and the places of their rows, which stand there once."""
     return [
         {"verdict": str(pair.verdict), "reasons": [*pair.reasons], "notes": [*pair.notes]}

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..arms import Arm
     from ..runs import Run
     from .comparison import Comparison
+    from .generated import Item
     from .request import Request
 
 CASES_PER_OP = 100
@@ -85,14 +86,27 @@ def _compare(run: Run, arms: tuple[Arm, ...], request: Request) -> int:
             raise
         terminal.show_header(output, run.document("run"), run.document("environment"))
         interrupted = _perform(comparison)
+        code: list[Item] = []
         try:
-            result = conclude(comparison, interrupted=interrupted)
+            code = [] if interrupted else _compile(run, arms, request)
+            result = conclude(comparison, code, interrupted=interrupted)
         except KeyboardInterrupt:
-            result = conclude(comparison, interrupted=True)
+            result = conclude(comparison, code, interrupted=True)
     if lock:
         lock.close()
     terminal.show_result(output, result, str(run.folder))
     return int(result["exit_code"])
+
+
+def _compile(run: Run, arms: tuple[Arm, ...], request: Request) -> list[Item]:
+    """What the report says of generated code; nothing where it cannot be compiled, and why."""
+    from .generated import generated_code
+
+    try:
+        return generated_code(run, arms, request.ops)
+    except (Refused, ValueError, RuntimeError) as error:
+        click.echo(f"NOT_RUN: generated code was not compared: {error}", err=True)
+        return []
 
 
 def _perform(comparison: Comparison) -> bool:

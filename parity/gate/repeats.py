@@ -63,8 +63,9 @@ def _group(item: Judgement) -> Group:
 
 
 def _may_be_chance(item: Judgement) -> bool:
-    """Verdicts that one run can give by chance; a timeout is too long to wait for again."""
-    if item.family.endswith("timeout"):
+    """Verdicts that one run can give by chance; a timeout is too long to wait for again, and what
+    is counted, cost, is no finding that a repeat could show."""
+    if item.family.endswith("timeout") or item.family.startswith("cost"):
         return False
     single = (Verdict.REGRESSION, Verdict.FIXED, Verdict.CHANGED_WITHIN_BOUND)
     return item.verdict in single or _comes_and_goes(item)

@@ -19,8 +19,13 @@ from .smallest import Shrinker
 SHRINK_SECONDS = 90.0  # for all regressions of a run together
 
 
-def conclude(comparison: Comparison, *, interrupted: bool = False) -> dict[str, Any]:
-    """Judge what has run, shrink the regressions, write ``result.json`` and return its content."""
+def conclude(
+    comparison: Comparison, generated: list[dict[str, Any]], *, interrupted: bool = False
+) -> dict[str, Any]:
+    """Judge what has run, shrink the regressions, write ``result.json`` and return its content.
+
+    ``generated`` are the items about generated code (:mod:`parity.gate.generated`).
+    """
     may_ask = comparison.both_run and not interrupted
     if may_ask:
         comparison.ask_siblings()
@@ -30,7 +35,9 @@ def conclude(comparison: Comparison, *, interrupted: bool = False) -> dict[str, 
         judgements = settled(comparison, judgements)
     judgements = marked(judgements, comparison.cases)
     judgements = comparison.known.applied(judgements, today)
-    code = Exit.INTERRUPTED if interrupted else exit_code(item.counted for item in judgements)
+    worse = [item for item in generated if item["verdict"] == Verdict.REGRESSION]
+    counted = [item.counted for item in judgements] + [Verdict.REGRESSION] * bool(worse)
+    code = Exit.INTERRUPTED if interrupted else exit_code(counted)
     shrinker = Shrinker(comparison, judgements, SHRINK_SECONDS if may_ask else 0.0)
     counts = _counts(judgements)
     by_op = {op: _counts(i for i in judgements if i.op == op) for op in _ops(comparison)}
@@ -38,14 +45,14 @@ def conclude(comparison: Comparison, *, interrupted: bool = False) -> dict[str, 
     result = {
         "run": comparison.run.id,
         "exit_code": int(code),
-        "sentence": _sentence(code, len(comparison.ops), judgements),
+        "sentence": _sentence(code, len(comparison.ops), judgements, len(worse)),
         "arms": described["arms"],
         "cases": described["cases"],
         "counts": counts,
         "ops": by_op,
         "coverage": _coverage(comparison),
         "known_issues": comparison.known.states(judgements, today),
-        "items": [_item(group, shrinker) for group in _groups(judgements)],
+        "items": [*generated, *(_item(group, shrinker) for group in _groups(judgements))],
     }
     comparison.run.write("result", result)
     return result
@@ -83,15 +90,16 @@ def _counts(judgements: Iterable[Judgement]) -> dict[str, int]:
     return dict(sorted(Counter(str(verdict) for verdict, _ in pairs).items()))
 
 
-def _sentence(code: Exit, cases: int, judgements: list[Judgement]) -> str:
-    """The outcome in one line; the counts are of cases."""
+def _sentence(code: Exit, cases: int, judgements: list[Judgement], code_worse: int) -> str:
+    """The outcome in one line; the counts are of cases, ``code_worse`` of regressions of code."""
     counts = _counts(judgements)
     identical = counts.get(Verdict.IDENTICAL, 0)
     bad = {i.case_id for i in judgements if EXIT_CODES[i.counted] == Exit.REGRESSION}
     unchanged = f", no numeric change in {identical} of them" if identical else ""
     told = {
         Exit.OK: f"no regression in {cases} cases{unchanged}",
-        Exit.REGRESSION: f"regression in {len(bad)} of {cases} cases",
+        Exit.REGRESSION: f"regression in {len(bad)} of {cases} cases"
+        + (" and in the generated code" if code_worse else ""),
         Exit.INTERRUPTED: f"interrupted, {cases - counts.get(Verdict.NOT_RUN, 0)} of {cases} cases "
         "ran in both arms",
         Exit.NOTHING_COMPARED: f"nothing compared, none of {cases} cases ran in either arm",
