@@ -63,7 +63,7 @@ def import_root(name: str, folder: Path) -> Arm:
     """A folder as an arm; Refused where there is none."""
     if not folder.is_dir():
         raise Refused(
-            f"Expected a folder at --{name}-root {folder} but there is none; "
+            f"Expected a folder to import {name} from at {folder} but there is none; "
             "check the path, or unpack a release there."
         )
     return Arm(name, "import_root", str(folder.resolve()))

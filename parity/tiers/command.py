@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..isolation import Job, Worker
     from ..record import Record
     from ..runs import Run
+    from ..spec import OpSpec
     from .compare import Pair
 
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     "--device", type=click.Choice(["cpu", "cuda"]), help="[default: a GPU if there is one]"
 )
 @click.option("--ops", metavar="NAME", help='"package.module:OPS", "megatron" or "parity".')
+@click.option("--root", type=click.Path(path_type=Path), help="Import the kernels from here.")
 @click.option("--output", type=click.Path(path_type=Path), help="Write the records here too.")
 @click.option("--against", type=click.Path(path_type=Path), help="Records of another machine.")
 @click.option("--sanitize", is_flag=True, help="Run them under compute-sanitizer instead.")
@@ -36,6 +38,7 @@ def run(
     file: Path,
     device: str | None,
     ops: str | None,
+    root: Path | None,
     output: Path | None,
     against: Path | None,
     sanitize: bool,
@@ -57,7 +60,7 @@ def run(
             "machine with `parity run --output`."
         )
     there = None if against is None else list(read(against))
-    with _tier(device), _worker() as (run, worker):
+    with _tier(device), _worker(root) as (run, worker):
         jobs = _jobs(worker, ops, cases, device, run)
         here = _perform(run, worker, jobs)
     if output is not None:
@@ -88,16 +91,17 @@ def _tier(device: str | None) -> Iterator[None]:
 
 
 @contextmanager
-def _worker() -> Iterator[tuple[Run, Worker]]:
-    """A new run and the process that runs the files as they are now."""
-    from ..arms import project_root, working_tree, workspace
+def _worker(root: Path | None) -> Iterator[tuple[Run, Worker]]:
+    """A new run and the process that runs the files of ``root``, or of the project as it is now."""
+    from ..arms import import_root, project_root, working_tree, workspace
     from ..isolation import workers
     from ..runs import Run
 
     project = project_root()
+    arm = working_tree(project) if root is None else import_root("head", root)
     private = workspace(project)
     run = Run.create(private)
-    with workers([working_tree(project)], private / "triton", run.folder) as (worker,):
+    with workers([arm], private / "triton", run.folder) as (worker,):
         yield run, worker
 
 
@@ -113,7 +117,7 @@ def _jobs(
                     f"Expected an op among {', '.join(specs)} but case {case.id} is one of "
                     f"{case.op!r}; name its contracts with --ops."
                 )
-        told = worker.describe(list(specs.values())).result()
+        told = _described(worker, [*specs.values()])
         if device == "cuda" and told["tier"] != "gpu":
             raise Refused(
                 "Expected a GPU for --device cuda but found none; leave it out, or run this on a "
@@ -126,6 +130,15 @@ def _jobs(
     run.write("environment", {name: told[name] for name in ("tier", "versions")})
     run.write("run", {"kind": "run", "ops": ops, "arms": {"head": head}, "cases": len(cases)})
     return [(specs[case.op], case) for case in cases]
+
+
+def _described(worker: Worker, specs: list[OpSpec]) -> dict[str, Any]:
+    from ..provenance import Misplaced
+
+    try:
+        return worker.describe(specs).result()
+    except Misplaced as error:
+        raise Refused(f"{error} Or name that place with --root.") from None
 
 
 def _perform(run: Run, worker: Worker, jobs: list[Job]) -> list[Record]:

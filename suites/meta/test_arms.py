@@ -207,7 +207,7 @@ def test_import_roots_that_cannot_be_compared(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "a")
     with pytest.raises(Refused, match="together but got only --base-root"):
         import_roots(tmp_path / "a", None)
-    with pytest.raises(Refused, match="Expected a folder at --head-root"):
+    with pytest.raises(Refused, match="Expected a folder to import head from"):
         import_roots(tmp_path / "a", tmp_path / "nowhere")
     with pytest.raises(Refused, match=r"Nothing compared: .* both") as refused:
         import_roots(tmp_path / "a", tmp_path / "link")

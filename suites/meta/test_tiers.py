@@ -143,3 +143,27 @@ def test_without_a_gpu_or_the_tool_nothing_is_claimed(
     assert "Expected a GPU for --device cuda" in capsys.readouterr().err
     assert run("--sanitize") == Exit.INCONCLUSIVE
     assert "NOT_RUN: expected compute-sanitizer" in capsys.readouterr().err
+
+
+def test_kernels_of_another_folder(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = project / "other"
+    other.mkdir()
+    for name in ("own_ops.py", "own_reference.py"):
+        (other / name).write_text((project / name).read_text())
+    (other / "own_kernel.py").write_text(WRONG)
+    assert run() == Exit.OK
+    assert run("--root", "other") == Exit.REGRESSION
+    assert run("--root", "nowhere") == Exit.USAGE
+    assert "Expected a folder to import head from at nowhere" in capsys.readouterr().err
+
+
+def test_kernels_that_come_from_somewhere_else_are_refused(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "own_kernel.py").unlink()
+    elsewhere = project.parent / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "own_kernel.py").write_text(RIGHT)
+    monkeypatch.syspath_prepend(elsewhere)
+    assert run() == Exit.USAGE
+    assert "Or name that place with --root." in capsys.readouterr().err
