@@ -445,7 +445,7 @@ def test_planted_changes_of_real_kernels(tmp_path: Path) -> None:
         (["--arch", "sm_75"], Exit.USAGE, "Expected --arch among sm_90, sm_100, sm_103"),
         (["--arch", ","], Exit.USAGE, "Expected --arch among"),
         (["--base", "a", "--head-root", "b"], Exit.USAGE, "leave one kind out"),
-        (["--head-root", "nowhere"], Exit.USAGE, "Expected a folder to import head from at nowhere"),
+        (["--head-root", "nowhere"], Exit.USAGE, "to import head from at nowhere"),
         (["--base-root", "."], Exit.USAGE, "together"),
         (["--base-root", ".", "--head-root", "."], Exit.NOTHING_COMPARED, "Nothing compared"),
     ],
