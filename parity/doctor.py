@@ -48,7 +48,7 @@ def doctor(file: Path | None) -> int:
 
     Exit code 10 if something is missing that the tiers without a GPU need, else 0.
     """
-    from .record import write_json
+    from .record import export_json
     from .reports.plain import plain
 
     rows = []
@@ -57,7 +57,7 @@ def doctor(file: Path | None) -> int:
         click.echo(plain(f"{row.status:8} {row.name:9} {row.found}") + _advice(row))
     if file is not None:
         document = {"schema_version": SCHEMA_VERSION, "rows": [asdict(row) for row in rows]}
-        write_json(file, document)
+        export_json(file, document)
     return Exit.INCONCLUSIVE if any(row.status == MISSING for row in rows) else Exit.OK
 
 

@@ -146,6 +146,16 @@ def write_json(path: Path, document: Any) -> None:
     write_text(path, json.dumps(document, indent=2, sort_keys=True) + "\n")
 
 
+def export_json(path: Path, document: Any) -> None:
+    """Write a JSON file that the user named; ValueError where that cannot be done."""
+    try:
+        write_json(path, document)
+    except OSError as error:
+        raise ValueError(
+            f"Expected to write {path} but the system says: {error.strerror}; name another file."
+        ) from error
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a file whole or not at all: temporary file, fsync, rename; makes its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)

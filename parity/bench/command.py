@@ -41,7 +41,7 @@ def bench(
     """Time every kernel on this GPU, as a ratio to a device copy of the same bytes."""
     import torch
 
-    from ..record import write_json
+    from ..record import export_json
     from ..verdict import Exit
 
     if harness:
@@ -65,12 +65,12 @@ def bench(
         click.echo(f"{name}: {cost:.1f} us of host time")
     if file is not None:
         document = {"rows": [asdict(row) for row in rows], "host_microseconds": costs}
-        write_json(file, {"schema_version": SCHEMA_VERSION, "machine": _machine()} | document)
+        export_json(file, {"schema_version": SCHEMA_VERSION, "machine": _machine()} | document)
     return Exit.REGRESSION if any(row.met is False for row in rows) else Exit.OK
 
 
 def _bench_cpu_tier(file: Path | None) -> int:
-    from ..record import write_json
+    from ..record import export_json
     from ..verdict import Exit
     from .interpreters import measured
 
@@ -83,13 +83,13 @@ def _bench_cpu_tier(file: Path | None) -> int:
         )
     if file is not None:
         document = {"cpu_tier": [asdict(speed) for speed in speeds]}
-        write_json(file, {"schema_version": SCHEMA_VERSION} | document)
+        export_json(file, {"schema_version": SCHEMA_VERSION} | document)
     return Exit.OK
 
 
 def _bench_harness(file: Path | None) -> int:
     from ..interpreter import prepare
-    from ..record import write_json
+    from ..record import export_json
     from ..verdict import Exit
 
     prepare()
@@ -101,7 +101,7 @@ def _bench_harness(file: Path | None) -> int:
         f"{cost.share:.0%} of the time spent by the harness itself ({cost.cases} cases)"
     )
     if file is not None:
-        write_json(file, {"schema_version": SCHEMA_VERSION, "harness": asdict(cost)})
+        export_json(file, {"schema_version": SCHEMA_VERSION, "harness": asdict(cost)})
     return Exit.OK
 
 

@@ -203,8 +203,8 @@ def told(pairs: list[Pair]) -> list[dict[str, Any]]:
 
 
 def _write(file: Path | None, document: dict[str, Any]) -> None:
-    from ..record import write_json
+    from ..record import export_json
     from .row import SCHEMA_VERSION
 
     if file is not None:
-        write_json(file, {"schema_version": SCHEMA_VERSION} | document)
+        export_json(file, {"schema_version": SCHEMA_VERSION} | document)

@@ -83,14 +83,14 @@ def dumps(
     them, mask and reward.  Exit code 1 if a token differs or a limit is passed.
     """
     from ..arms import project_root
-    from ..record import write_json
+    from ..record import export_json
     from .text import show
 
     project = project_root()
     wanted = configured_limits(project) + [Limit(*limit) for limit in limits]
     result = compare(base, head, project, _names(columns), wanted)
     if json_file is not None:
-        write_json(json_file, result)
+        export_json(json_file, result)
     show(result)
     return int(result["exit_code"])
 

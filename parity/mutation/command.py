@@ -27,7 +27,7 @@ def mutate(
     Exit codes: 0 all noticed, 10 some survived, 5 no mutants, and those of `parity --help`.
     """
     from ..arms import project_root
-    from ..record import write_json
+    from ..record import export_json
     from ..reports import mutation, terminal
     from .session import Request, conduct, exit_code
 
@@ -37,6 +37,6 @@ def mutate(
     request = Request(project_root(), ops, root, sample, seed, suite)
     document = conduct(request)
     if file is not None:
-        write_json(file, document)
+        export_json(file, document)
     mutation.show(terminal.console(), document)
     return int(exit_code(document))

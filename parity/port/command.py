@@ -35,11 +35,11 @@ def port(fix_commit: str, paths: tuple[str, ...], head: str | None, json_file: P
 
     Exit code 1 if a line is edited or lost, 5 if the fix adds no line.
     """
-    from ..record import write_json
+    from ..record import export_json
 
     result = compare(Path.cwd(), fix_commit, head, paths)
     if json_file is not None:
-        write_json(json_file, result)
+        export_json(json_file, result)
     _show(result)
     return int(result["exit_code"])
 

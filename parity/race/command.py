@@ -86,7 +86,7 @@ def race(
     import torch
 
     from ..interpreter import prepare
-    from ..record import write_json
+    from ..record import export_json
     from .hunt import Size
 
     if not torch.cuda.is_available() or prepare() != "gpu":
@@ -110,7 +110,7 @@ def race(
         }
         found = {"plan": asdict(plan), "rows": [asdict(row) for row in rows]}
         document = {"schema_version": SCHEMA_VERSION, "machine": machine, "code": code} | found
-        write_json(file, document)
+        export_json(file, document)
     return exit_code(row.verdict for row in rows)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..git import Refused
-from ..record import write_json
+from ..record import export_json
 from .arms import perform, trees
 from .cause import Row, counts, exit_code
 from .classify import classify
@@ -85,7 +85,7 @@ def _conclude(base: Results, head: Results, cross: Results, target: Path | None)
     rows = classify(base, head, cross)
     if target:
         try:
-            write_json(target, document(rows))
+            export_json(target, document(rows))
         except OSError as error:
             raise Refused(
                 f"Expected to write {target} but the system says: {error.strerror}; "

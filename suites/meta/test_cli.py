@@ -61,6 +61,16 @@ def test_bad_input(
     assert output.out == ""
 
 
+@pytest.mark.parametrize("target", ["folder", "pyproject.toml/rows.json"])
+def test_a_file_that_cannot_be_written(
+    here: Path, target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "folder").mkdir()
+    assert cli.run(["doctor", "--json", target]) == Exit.USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"Expected to write {target} but the system says: ")
+
+
 @pytest.mark.parametrize("ops", ["nonsense", "json:dumps", "not_a_module:OPS"])
 def test_unknown_ops(here: Path, ops: str, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "a").mkdir()
