@@ -24,7 +24,7 @@ def show(output: Console, document: dict[str, Any]) -> None:
     for mutant in document["mutants"]:
         if mutant["status"] == "survived":
             output.print(f"\n{_sentence(mutant)}", markup=False, soft_wrap=True)
-    output.print(f"\n{_summary(document)}", markup=False, soft_wrap=True)
+    output.print(f"\n{summary(document)}", markup=False, soft_wrap=True)
 
 
 def _sentence(mutant: dict[str, Any]) -> str:
@@ -34,7 +34,8 @@ def _sentence(mutant: dict[str, Any]) -> str:
     return f"SURVIVED {mutant['id']} {mutant['class']} in {place}{plain(reason)}\n{change}"
 
 
-def _summary(document: dict[str, Any]) -> str:
+def summary(document: dict[str, Any]) -> str:
+    """Counts, score and time in one line."""
     found = ", ".join(f"{document['counts'][status]} {status}" for status in STATUSES)
     seconds = document["median_seconds_to_first_failure"]
     median = "" if seconds is None else f"; median {seconds:.2f} s from start to first failing case"

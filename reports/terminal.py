@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from .mutation import summary
 from .plain import plain
 
 TIERS = {"gpu": "GPU", "interpreter": "Triton's interpreter on the CPU"}
@@ -65,6 +66,8 @@ def show_result(output: Console, result: dict[str, Any], folder: str) -> None:
         _line(output, f"  {entry['reason']} ({entry['address']})")
     _line(output)
     _line(output, f"Records: {folder}")
+    if power := result.get("power"):
+        _line(output, f"Power: {summary(power)}")
     _line(output, result["sentence"], "bold")
 
 

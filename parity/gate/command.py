@@ -33,6 +33,7 @@ FOLDER = click.Path(path_type=Path)
 @click.option("--ops", metavar="NAME", help='"package.module:OPS", "megatron" or "parity".')
 @click.option("--cases-per-op", type=click.IntRange(1), help=f"[default: {CASES_PER_OP}]")
 @click.option("--seed", type=click.IntRange(0), help="[default: 0]")
+@click.option("--power", is_flag=True, default=None, help="Plant bugs too: do the cases see them?")
 @click.option("--resume", is_flag=True, help="Go on with the newest gate, which was stopped.")
 def gate(resume: bool, **options: Path | str | int | None) -> int:
     """Run every case on base and on head, and tell which failures the change causes."""
@@ -69,8 +70,10 @@ def _request(options: dict[str, Path | str | int | None]) -> Request:
 
 
 def _compare(run: Run, arms: tuple[Arm, ...], request: Request) -> int:
+    from ..arms import project_root
     from ..isolation import workers
     from ..reports import terminal
+    from .power import with_power
     from .report import conclude
     from .setup import prepare
 
@@ -92,6 +95,9 @@ def _compare(run: Run, arms: tuple[Arm, ...], request: Request) -> int:
             result = conclude(comparison, code, interrupted=interrupted)
         except KeyboardInterrupt:
             result = conclude(comparison, code, interrupted=True)
+        if request.power:
+            result = with_power(project_root(), request, run.document("run")["arms"], result)
+            run.write("result", result)
     if lock:
         lock.close()
     terminal.show_result(output, result, str(run.folder))

@@ -17,7 +17,10 @@ from ..verdict import Exit
 
 @dataclass(frozen=True)
 class Request:
-    """Refs, roots or a baseline file (as on the command line), and the plan of cases."""
+    """Refs, roots or a baseline file (as on the command line), and the plan of cases.
+
+    ``power`` asks whether these cases would notice bugs planted in the files that changed.
+    """
 
     base: str | None = None
     head: str | None = None
@@ -28,6 +31,7 @@ class Request:
     ops: str | None = None
     cases_per_op: int = 100
     seed: int = 0
+    power: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; paths in full, since a later process may start elsewhere."""

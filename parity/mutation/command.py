@@ -31,7 +31,8 @@ def mutate(
     from ..reports import mutation, terminal
     from .session import Request, conduct, exit_code
 
-    for option, path in (("--root", root), ("--suite", suite)):
+    given = {"--root": root, "--suite": suite}
+    for option, path in given.items():
         if path is not None and not path.exists():
             raise click.UsageError(f"Expected {option} {path} to exist; check the path.")
     request = Request(project_root(), ops, root, sample, seed, suite)

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from ..arms import workspace
+from ..case import Case
 from ..corpus import kept
 from ..gate.command import CASES_PER_OP
 from ..generate import plan
@@ -28,19 +29,23 @@ from .mutants import Mutant, mutants, sample
 from .outcomes import Journal, Outcome, document
 from .scratch import copied
 
-SEED = 0  # of the planned cases: those of `parity gate`
-
 
 @dataclass(frozen=True)
 class Request:
-    """What the command line asked for."""
+    """What is to be mutated and judged, how: ``files`` limits both to some below the root.
+
+    ``cases_per_op`` and ``case_seed`` are the plan, by default that of the gate.
+    """
 
     project: Path
     ops: str | None
     root: Path | None
     sample: int | None
-    seed: int
-    suite: Path | None
+    seed: int = 0
+    suite: Path | None = None
+    cases_per_op: int = CASES_PER_OP
+    case_seed: int = 0
+    files: frozenset[str] | None = None
 
 
 def conduct(request: Request) -> dict[str, Any]:
@@ -59,6 +64,8 @@ def conduct(request: Request) -> dict[str, Any]:
         subject = _subject(lab, request.ops)
         names = [spec.candidate.partition(":")[2] for spec in subject.specs]
         found = mutants(subject.sources, names)
+        if request.files is not None:
+            found = [mutant for mutant in found if mutant.file in request.files]
         if not found:
             raise Refused("Nothing to mutate in the code of these ops.", Exit.NOTHING_COMPARED)
         if request.sample:
@@ -68,16 +75,17 @@ def conduct(request: Request) -> dict[str, Any]:
         if request.suite:
             keys = _by_suite(lab, subject, request.suite.resolve(), real, journal)
         else:
-            jobs = [(spec, case) for spec in subject.specs for case in cases(request.project, spec)]
+            jobs = [(spec, case) for spec in subject.specs for case in _cases(request, spec)]
             keys = _by_cases(lab, subject, jobs, real, journal)
     ends = {m.id: Outcome("equivalent", reason=equivalent.get(m.id, "")) for m in found}
     ends |= {mutant.id: journal.found[key] for key, mutant in keys.items()}
     return document((mutant, ends[mutant.id]) for mutant in found)
 
 
-def cases(project: Path, spec: OpSpec) -> list[Any]:
+def _cases(request: Request, spec: OpSpec) -> list[Case]:
     """The kept cases of an op, then those that the gate plans."""
-    both = [*kept(project, spec), *plan(spec, CASES_PER_OP, SEED)]
+    planned = plan(spec, request.cases_per_op, request.case_seed)
+    both = [*kept(request.project, spec), *planned]
     return list({case.id: case for case in both}.values())
 
 
@@ -97,7 +105,7 @@ class Subject:
 
 def _subject(lab: Lab, ops: str | None) -> Subject:
     with lab.worker(lab.code) as worker:
-        specs = worker.specs(ops)
+        specs = worker.specs(ops).result()
         try:
             described = worker.describe(specs).result()
         except Misplaced as error:
@@ -155,8 +163,15 @@ def _by_suite(
 
 def _hunt(judge: Judge, keys: dict[str, Mutant], journal: Journal) -> None:
     waiting = {key: mutant for key, mutant in keys.items() if key not in journal.found}
-    with progress("Running mutants") as report:
-        hunt(judge, waiting, journal, report)
+    try:
+        with progress("Running mutants") as report:
+            hunt(judge, waiting, journal, report)
+    except KeyboardInterrupt:
+        done = sum(key in journal.found for key in keys)
+        raise Refused(
+            f"Interrupted; {done} of {len(keys)} outcomes are kept, the same command goes on.",
+            Exit.INTERRUPTED,
+        ) from None
 
 
 def _digest(*parts: str) -> str:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from textwrap import indent
 from typing import Any
 
 import pytest
 
+from parity import cli
 from parity.catalog import resolve
+from parity.gate import power
 from parity.mutation.equivalents import reviewed
 from parity.mutation.mutants import FAULTS, Mutant, mutants, sample
 from parity.mutation.outcomes import Journal, Outcome, document
@@ -263,14 +263,18 @@ def test_equivalents_without_a_reason_are_refused(tmp_path: Path, text: str) -> 
         reviewed(tmp_path)
 
 
-def parity(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
-    for name in [name for name in environment if name.startswith("PYTEST_")]:
-        del environment[name]
-    command = [sys.executable, "-m", "parity", *words]
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+@pytest.fixture
+def own_op(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The example of the documentation as a project, which is the current folder."""
+    for name in ("own_op.py", "pyproject.toml"):
+        shutil.copy(EXAMPLE / name, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRITON_INTERPRET", "1")  # as the command does, but only for this test
+    return tmp_path
+
+
+def result_of(file: Path) -> Any:
+    return json.loads(file.read_text())
 
 
 SUITE = """
@@ -283,28 +287,34 @@ def test_forward_only():
 """
 
 
-def test_the_example_op_kills_its_mutants_and_a_weak_suite_does_not(tmp_path: Path) -> None:
+def test_the_example_op_kills_its_mutants_and_a_weak_suite_does_not(own_op: Path) -> None:
     """Bugs planted in a user's own op are noticed; a suite that looks at one shape misses them."""
-    for name in ("own_op.py", "pyproject.toml"):
-        shutil.copy(EXAMPLE / name, tmp_path / name)
-    (tmp_path / "weak.py").write_text(SUITE)
-    few = ("--sample", "12", "--seed", "3")
-    ran = parity(tmp_path, "mutate", *few, "--json", "ours.json")
-    ours = json.loads((tmp_path / "ours.json").read_text())
-    assert ran.returncode == (10 if ours["counts"]["survived"] else 0), ran.stdout + ran.stderr
+    (own_op / "weak.py").write_text(SUITE)
+    command = ["mutate", "--sample", "12", "--seed", "3", "--json"]
+    code = cli.run([*command, "ours.json"])
+    ours = result_of(own_op / "ours.json")
+    assert code == (10 if ours["counts"]["survived"] else 0)
     assert len(ours["mutants"]) == 12
-    assert ours["counts"]["killed"] >= 10, ran.stdout
-    parity(tmp_path, "mutate", *few, "--suite", "weak.py", "--json", "weak.json")
-    weak = json.loads((tmp_path / "weak.json").read_text())
-    assert weak["counts"]["killed"] < ours["counts"]["killed"]
-    again = parity(tmp_path, "mutate", *few, "--json", "again.json")
-    assert again.returncode == ran.returncode
-    assert json.loads((tmp_path / "again.json").read_text()) == ours  # nothing ran a second time
-    assert not list((tmp_path / ".parity").glob("mutants-*"))
+    assert ours["counts"]["killed"] >= 10
+    assert cli.run([*command, "weak.json", "--suite", "weak.py"]) == 10
+    assert result_of(own_op / "weak.json")["counts"]["killed"] < ours["counts"]["killed"]
+    assert cli.run([*command, "again.json"]) == code
+    assert result_of(own_op / "again.json") == ours  # nothing ran a second time
+    assert not list((own_op / ".parity").glob("mutants-*"))
 
 
-def test_code_without_places_is_nothing_to_compare(tmp_path: Path) -> None:
-    (tmp_path / "plain.py").write_text(
+def test_a_suite_that_fails_without_a_mutant_is_refused(
+    own_op: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (own_op / "broken.py").write_text("def test_it():\n    assert False\n")
+    assert cli.run(["mutate", "--sample", "1", "--suite", "broken.py"]) == 4
+    assert "to pass without a mutant but test_it failed" in capsys.readouterr().err
+
+
+def test_code_without_places_is_nothing_to_compare(
+    own_op: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (own_op / "plain.py").write_text(
         "from parity import Input, OpSpec, Output\n"
         "def op(x):\n    return x\n"
         "def reference(x, compute_dtype=None, magnitude=False):\n    return x\n"
@@ -312,5 +322,33 @@ def test_code_without_places_is_nothing_to_compare(tmp_path: Path) -> None:
         "    inputs=(Input('x', 'rows width'),), outputs=(Output('y', alias='x'),),\n"
         "    axes={'width': range(1, 4)}),)\n"
     )
-    ran = parity(tmp_path, "mutate", "--ops", "plain:OPS")
-    assert (ran.returncode, ran.stderr) == (5, "Nothing to mutate in the code of these ops.\n")
+    assert cli.run(["mutate", "--ops", "plain:OPS"]) == 5
+    assert "Nothing to mutate in the code of these ops." in capsys.readouterr().err
+
+
+def test_a_gate_states_its_power(own_op: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change that keeps all bits passes, unless a planted bug lives."""
+    monkeypatch.setattr(power, "PLANTED", 6)
+    git = ("git", "-c", "user.name=x", "-c", "user.email=x@y")
+    for words in (("init", "-q", "-b", "main"), ("add", "."), ("commit", "-qm", "op")):
+        subprocess.run((*git, *words), check=True)
+    source = own_op / "own_op.py"
+    source.write_text(source.read_text().replace("d * tl.load(gate", "1 * d * tl.load(gate"))
+    code = cli.run(["gate", "--power", "--cases-per-op", "1"])
+    (file,) = (own_op / ".parity" / "runs").glob("*/result.json")
+    counts = result_of(file)["power"]["counts"]
+    assert sum(counts.values()) == 6
+    assert counts["killed"] >= 4
+    assert code == (10 if counts["survived"] else 0)
+
+
+def test_a_survivor_makes_a_pass_inconclusive() -> None:
+    passed = {"exit_code": 0, "sentence": "Verdict: no regression."}
+    alive = {"mutants": [{"class": "sign_flipped", "status": "survived"}]}
+    judged = power.judged(passed, alive)
+    assert judged["exit_code"] == 10
+    assert judged["sentence"].endswith("let bugs of these classes live: sign_flipped.")
+    failed = passed | {"exit_code": 1}
+    assert power.judged(failed, alive) == failed | {"power": alive}
+    dead = {"mutants": [{"class": "sign_flipped", "status": "killed"}]}
+    assert power.judged(passed, dead) == passed | {"power": dead}
