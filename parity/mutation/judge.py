@@ -62,5 +62,9 @@ class Cases:
                 status = "timeout" if record.status == "timeout" else "killed"
                 check = item.signature.partition(" | ")[0] or "capability"
                 return Outcome(status, record.op, check, record.case_id, item.sentence)
+        known = {hazard.signature for hazard in base.hazards}
+        for hazard in record.hazards:
+            if hazard.signature not in known:
+                return Outcome("killed", record.op, hazard.check, record.case_id, hazard.sentence)
         doubts = [item for item in found if EXIT_CODES[item.verdict] == Exit.INCONCLUSIVE]
         return Outcome("survived", reason=doubts[0].sentence if doubts else "")

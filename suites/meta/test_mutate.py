@@ -290,12 +290,12 @@ def test_forward_only():
 def test_the_example_op_kills_its_mutants_and_a_weak_suite_does_not(own_op: Path) -> None:
     """Bugs planted in a user's own op are noticed; a suite that looks at one shape misses them."""
     (own_op / "weak.py").write_text(SUITE)
-    command = ["mutate", "--sample", "12", "--seed", "3", "--json"]
+    command = ["mutate", "--sample", "6", "--seed", "3", "--json"]
     code = cli.run([*command, "ours.json"])
     ours = result_of(own_op / "ours.json")
     assert code == (10 if ours["counts"]["survived"] else 0)
-    assert len(ours["mutants"]) == 12
-    assert ours["counts"]["killed"] >= 10
+    assert len(ours["mutants"]) == 6
+    assert ours["counts"]["killed"] >= 4
     assert cli.run([*command, "weak.json", "--suite", "weak.py"]) == 10
     assert result_of(own_op / "weak.json")["counts"]["killed"] < ours["counts"]["killed"]
     assert cli.run([*command, "again.json"]) == code
