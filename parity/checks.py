@@ -257,10 +257,10 @@ def stays_inside(evidence: Evidence) -> Iterator[Finding]:
                 "written outside",
                 sentence=f"Expected {phase} to write only inside its tensors but it wrote "
                 f"{len(outside)} elements outside {name}, the first "
-                f"{item.index(int(outside[0]))}." + shown(seen, WRITES_OUTSIDE),
+                f"{item.index(int(outside[0]))}." + shown(seen, WRITES_OUTSIDE, phase),
             )
     for phase, found in memory_findings(seen, WRITES_OUTSIDE):
-        if not reported:  # it wrote what was there already
+        if phase not in reported:  # it wrote what was there already
             reported.add(phase)
             sentence = f"Expected {phase} to write only inside its tensors but {found.sentence}"
             yield Finding("guards", phase, "written outside", sentence=sentence)

@@ -28,13 +28,13 @@ HAZARDS = (
 
 def reads_inside(evidence: Evidence) -> Iterator[Finding]:
     """No lane reads before the first or after the last element of the tensor it means."""
+    told = set()
     for phase, found in memory_findings(evidence.seen, READS_OUTSIDE):
-        yield Finding(
-            "reads",
-            f"{found.owner or found.tensor} in {phase}",
-            "read outside",
-            sentence=f"Expected {phase} to read only inside its tensors but {found.sentence}",
-        )
+        tensor = f"{found.owner or found.tensor} in {phase}"
+        if tensor not in told:
+            told.add(tensor)
+            sentence = f"Expected {phase} to read only inside its tensors but {found.sentence}"
+            yield Finding("reads", tensor, "read outside", sentence=sentence)
 
 
 def order_of_programs(evidence: Evidence) -> Iterator[Finding]:
@@ -43,7 +43,7 @@ def order_of_programs(evidence: Evidence) -> Iterator[Finding]:
     Hardware promises no order.  The first run took all programs in step, the second takes them one
     after the other, the last first.
     """
-    if not (met := shown(evidence.seen, CONFLICTS)):
+    if not shown(evidence.seen, CONFLICTS):
         return
     reversed_results = _in_reverse(evidence)
     for name in evidence.comparable():
@@ -54,6 +54,8 @@ def order_of_programs(evidence: Evidence) -> Iterator[Finding]:
             expected=evidence.settled(name, evidence.seen.results[name]),
         )
         if mismatch:
+            phase = "backward" if name.endswith(".grad") else "forward"
+            met = shown(evidence.seen, CONFLICTS, phase) or shown(evidence.seen, CONFLICTS)
             yield Finding(
                 "order",
                 name,

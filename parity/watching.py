@@ -79,6 +79,7 @@ def memory_findings(
         yield from ((phase, found) for found in traced.findings if found.kind in kinds)
 
 
-def shown(seen: Observation, kinds: Collection[str]) -> str:
-    """The first finding of these kinds as a further sentence, or an empty string."""
-    return next((f" {found.sentence}" for _, found in memory_findings(seen, kinds)), "")
+def shown(seen: Observation, kinds: Collection[str], phase: str = "") -> str:
+    """The first finding of these kinds (in a phase) as a further sentence, or an empty string."""
+    found = memory_findings(seen, kinds)
+    return next((f" {one.sentence}" for at, one in found if phase in ("", at)), "")

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--cases", "file", type=click.Path(path_type=Path), required=True, help="Which.")
+@click.option(
+    "--cases", "file", type=click.Path(path_type=Path), help="Which [default: the planned ones]."
+)
 @click.option(
     "--device", type=click.Choice(["cpu", "cuda"]), help="[default: a GPU if there is one]"
 )
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 @click.option("--against", type=click.Path(path_type=Path), help="Records of another machine.")
 @click.option("--sanitize", is_flag=True, help="Run them under compute-sanitizer instead.")
 def run(
-    file: Path,
+    file: Path | None,
     device: str | None,
     ops: str | None,
     root: Path | None,
@@ -43,7 +45,7 @@ def run(
     against: Path | None,
     sanitize: bool,
 ) -> int:
-    """Run the cases of a file on the files as they are now; with --against, compare two tiers.
+    """Run cases on the files as they are now, or on --root; with --against, compare two tiers.
 
     Exit codes: 0 all pass, 1 a case fails, 5 nothing could run, 10 the tiers disagree or something
     is missing.
@@ -51,7 +53,7 @@ def run(
     from ..record import read, write
     from .case_file import read_cases
 
-    cases = read_cases(file)
+    cases = read_cases(file) if file else None
     if sanitize:
         return _sanitize(file, ops)
     if against is not None and not against.is_file():
@@ -106,11 +108,18 @@ def _worker(root: Path | None) -> Iterator[tuple[Run, Worker]]:
 
 
 def _jobs(
-    worker: Worker, ops: str | None, cases: list[Case], device: str | None, run: Run
+    worker: Worker, ops: str | None, cases: list[Case] | None, device: str | None, run: Run
 ) -> list[Job]:
-    """Every case with its contract; which code and which tier it is, in the files of the run."""
+    """Every case with its contract; which code and which tier it is, in the files of the run.
+
+    Without cases, those that are planned for every op.
+    """
+    from ..generate import plan
+
     try:
         specs = {spec.name: spec for spec in worker.specs(ops).result()}
+        if cases is None:
+            cases = [case for spec in specs.values() for case in plan(spec, 0, 0)]
         for case in cases:
             if case.op not in specs:
                 raise ValueError(
@@ -187,9 +196,11 @@ def _show(pairs: list[Pair]) -> None:
     _say(", ".join(f"{verdict} {count}" for verdict, count in sorted(counts.items())))
 
 
-def _sanitize(file: Path, ops: str | None) -> int:
+def _sanitize(file: Path | None, ops: str | None) -> int:
     from .sanitizer import NotRun, sanitize
 
+    if file is None:
+        raise click.UsageError("Expected --cases with --sanitize, which is slow; name a few.")
     try:
         found = sanitize(file, ops)
     except NotRun as reason:

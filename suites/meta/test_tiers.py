@@ -134,6 +134,21 @@ def test_what_is_no_case_is_refused(
     assert run("--against", "absent.jsonl") == Exit.USAGE
 
 
+def test_without_cases_the_planned_ones_run_on_the_code_of_a_root(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = project / "release"
+    root.mkdir()
+    for file in project.glob("own_*.py"):
+        file.rename(root / file.name)
+    assert cli.run(["run", "--root", str(root), "--device", "cpu"]) == Exit.OK
+    assert "passed" in capsys.readouterr().out
+    assert cli.run(["run", "--root", "nowhere"]) == Exit.USAGE
+    assert "Expected a folder" in capsys.readouterr().err
+    assert cli.run(["run", "--sanitize"]) == Exit.USAGE
+    assert "name a few" in capsys.readouterr().err
+
+
 def test_without_a_gpu_or_the_tool_nothing_is_claimed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
