@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ..cost import WORDS
+from ..record import Record
 from ..runs import Run
 
 # Figure of `parity codegen` and its name for people.
@@ -20,18 +23,32 @@ CODE = {
 Row = dict[str, Any]
 
 
-def cost_of(run: Run, result: dict[str, Any]) -> list[Row]:
+def cost_of(run: Run, pairs: Iterable[tuple[Record, Record]]) -> list[Row]:
     """Rows of ``op``, ``place`` (kernel or workload), ``figure``, ``base`` and ``head``, each a
     ``[low, high]`` or null.
 
-    They come from ``cost`` in the result of the gate, and from ``codegen.json``, ``bench.json`` and
+    They come from the records of base and head, and from ``codegen.json``, ``bench.json`` and
     ``bench-base.json`` in the folder of the run, as ``--json`` of those commands writes them.
     """
     code, head, base = (run.document(name) for name in ("codegen", "bench", "bench-base"))
-    rows = list(result.get("cost", []))
+    rows = list(_counted(pairs))
     rows += _code(code.get("base_rows", []), code.get("rows", []))
     rows += _times(base.get("rows", []), head.get("rows", []))
     return rows
+
+
+def _counted(pairs: Iterable[tuple[Record, Record]]) -> Iterator[Row]:
+    """What the gate counted, summed over the cases in which both arms have the count."""
+    totals: dict[tuple[str, str], Counter[str]] = {}
+    for pair in pairs:
+        for name in pair[0].cost.keys() & pair[1].cost.keys():
+            total = totals.setdefault((pair[0].op, name), Counter())
+            total.update({"cases": 1} | {record.arm: record.cost[name] for record in pair})
+    for (op, name), total in sorted(totals.items()):
+        sums = {arm: [total[arm]] * 2 for arm in ("base", "head")}
+        phase, what = name.split()
+        place = f"{total['cases']} cases together"
+        yield {"op": op, "place": place, "figure": f"{WORDS.get(what, what)} in {phase}"} | sums
 
 
 def _code(base: Iterable[Row], head: Iterable[Row]) -> Iterator[Row]:

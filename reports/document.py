@@ -66,10 +66,11 @@ def _document(run: Run, described: Document, result: Document) -> Document:
         "ops": result["ops"],
         "arms": result["arms"],
         "environment": run.document("environment"),
+        "known_issues": result.get("known_issues", []),
         "items": [_item(run, item, records) for item in result["items"]],
         "headroom": list(records.headroom()),
         "coverage": result.get("coverage", {}),
-        "cost": cost_of(run, result),
+        "cost": cost_of(run, records.pairs(result["items"])),
     }
 
 
@@ -77,17 +78,24 @@ def _item(run: Run, item: Document, records: _Records) -> Document:
     case = item["minimal_case"]
     path = run.case_file(case)
     pictured = records.widest(item)
-    return item | {
-        "id": _anchor(item),
-        "exit_code": int(EXIT_CODES[Verdict(item["verdict"])]),
-        "case": json.loads(path.read_text("utf-8")) if path.is_file() else None,
-        "headroom": {
-            tensor: [_finite(value) for value in pair] for tensor, pair in item["headroom"].items()
-        },
-        "pictured": pictured,
-        "ulps": records.of_case(pictured, "ulps"),
-        "maps": records.of_case(pictured, "maps"),
-    }
+    return (
+        {"known": ""}
+        | item
+        | {
+            "id": _anchor(item),
+            "exit_code": int(
+                Exit.OK if item.get("known") else EXIT_CODES[Verdict(item["verdict"])]
+            ),
+            "case": json.loads(path.read_text("utf-8")) if path.is_file() else None,
+            "headroom": {
+                tensor: [_finite(value) for value in pair]
+                for tensor, pair in item["headroom"].items()
+            },
+            "pictured": pictured,
+            "ulps": records.of_case(pictured, "ulps"),
+            "maps": records.of_case(pictured, "maps"),
+        }
+    )
 
 
 def _anchor(item: Document) -> str:
@@ -133,6 +141,13 @@ class _Records:
             if own in record.maps
         ]
         return max(sizes)[1] if sizes else str(item["minimal_case"])
+
+    def pairs(self, items: list[Document]) -> Iterator[tuple[Record, Record]]:
+        """Base's and head's record of every planned case that has both."""
+        for case in dict.fromkeys(case for item in items for case in item["cases"]):
+            arms = self._cases.get(case, {})
+            if {"base", "head"} <= arms.keys():
+                yield arms["base"], arms["head"]
 
     def of_case(self, case: str, field: str) -> Document:
         """``ulps`` or ``maps`` of one case: by tensor, then by arm."""

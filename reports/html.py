@@ -11,7 +11,7 @@ from pathlib import Path
 from ..verdict import Exit
 from .document import Document
 from .plain import spelled
-from .terminal import TIERS, WITHOUT_SENTENCE, revision
+from .terminal import TIERS, WITHOUT_SENTENCE, entry_state, revision
 
 FOLDER = Path(__file__).parent / "page"
 PICTURES = 200  # findings with pictures: the most urgent ones
@@ -47,6 +47,7 @@ def page(document: Document) -> str:
         share=_share,
         shown=_range,
         revision=revision,
+        state=entry_state,
         environments=list(_environments(report["arms"])),
         functions=list(_functions(report["arms"])),
         style=Markup(style),
@@ -83,7 +84,10 @@ def _share(share: float | str) -> str:
 def _range(figures: list[float] | None) -> str:
     if figures is None:
         return "NOT_RUN"
-    return " to ".join(f"{figure:.4g}" for figure in dict.fromkeys(figures))
+    return " to ".join(
+        f"{figure:,}" if isinstance(figure, int) else f"{figure:.4g}"
+        for figure in dict.fromkeys(figures)
+    )
 
 
 def _environments(arms: Document) -> Iterator[tuple[str, str, str]]:

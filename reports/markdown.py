@@ -1,8 +1,4 @@
-"""Markdown for GitHub: a comment on a pull request, or a job summary.
-
-Text of others stands in ``<code>`` with every punctuation mark as an entity: neither Markdown nor
-a link nor a mention can begin there.
-"""
+"""Markdown for GitHub: a comment on a pull request, or a job summary."""
 
 from __future__ import annotations
 
@@ -10,14 +6,13 @@ from collections.abc import Iterable, Iterator
 
 from ..verdict import Exit
 from .document import Document
-from .plain import plain
-from .terminal import WITHOUT_SENTENCE, revision
+from .entities import code_of, text_of
+from .terminal import WITHOUT_SENTENCE, entry_state, revision
 
 COMMENT = 65_536  # characters of a comment; UTF-8 bytes are never fewer
 SUMMARY = 2**20  # bytes of the summary of one step
-LONGEST = 1_000  # characters of one text of others
 MARKS = {Exit.OK: "✅", Exit.REGRESSION: "❌"}
-HARMLESS = " ,;()%'"  # punctuation with which nothing begins in Markdown or on GitHub
+KNOWN_ISSUES = 5  # that stand in the open
 ROOM_AT_END = 400  # for the sentences that say what was cut
 
 
@@ -33,8 +28,10 @@ def summary(document: Document) -> str:
 
 def _rendered(report: Document, limit: int) -> str:
     mark = MARKS.get(report["exit_code"], "⚠️")
-    text = f"## {mark} Parity: {report['outcome']}\n\n{_text(report['sentence'])}\n\n"
+    text = f"## {mark} Parity: {report['outcome']}\n\n{text_of(report['sentence'])}\n\n"
     text += "".join(_arms(report))
+    text += "".join(map(_known_issue, report["known_issues"][:KNOWN_ISSUES]))
+    text += _cut(len(report["known_issues"]) - KNOWN_ISSUES, "known issues")
     rows = [(op, *count) for op, counts in report["ops"].items() for count in counts.items()]
     taken = _fitting(map(_row, rows), limit // 2 - len(text.encode()))
     text += "| op | verdict | cases |\n|---|---|---:|\n" + "".join(taken) if taken else ""
@@ -42,7 +39,9 @@ def _rendered(report: Document, limit: int) -> str:
     items = [item for item in report["items"] if item["verdict"] not in WITHOUT_SENTENCE]
     taken = _fitting(map(_details, items), limit - len(text.encode()) - ROOM_AT_END)
     text += "".join(taken) + _cut(len(items) - len(taken), "findings")
-    return text + f"Everything: {_code('parity report ' + report['run'] + ' --html report.html')}\n"
+    return (
+        text + f"Everything: {code_of('parity report ' + report['run'] + ' --html report.html')}\n"
+    )
 
 
 def _fitting(pieces: Iterable[str], room: int) -> list[str]:
@@ -57,36 +56,41 @@ def _fitting(pieces: Iterable[str], room: int) -> list[str]:
 
 
 def _cut(number: int, what: str) -> str:
-    return f"\n{number} more {what} did not fit into what GitHub allows.\n\n" if number else ""
+    return f"\n{number} more {what} did not fit into what GitHub allows.\n\n" if number > 0 else ""
 
 
 def _arms(report: Document) -> Iterator[str]:
     yield "| arm | revision |\n|---|---|\n"
     for name, arm in report["arms"].items():
-        yield f"| {_text(name)} | {_code(revision(arm))} |\n"
+        yield f"| {text_of(name)} | {code_of(revision(arm))} |\n"
     environment = report["environment"]
     told = [f"{environment.get('tier', 'unknown')} tier"]
     told += [f"{name} {v}" for name, v in sorted(environment.get("versions", {}).items())]
-    yield f"\n{_text(', '.join(told))}\n\n"
+    yield f"\n{text_of(', '.join(told))}\n\n"
+
+
+def _known_issue(entry: Document) -> str:
+    what = f"{code_of(entry['op'])}, {code_of(entry['signature'])}"
+    return f"Known issue, {text_of(entry_state(entry))}: {what}: {text_of(entry['reason'])}\n\n"
 
 
 def _row(row: tuple[str, str, int]) -> str:
     op, verdict, cases = row
-    return f"| {_code(op)} | {_text(verdict)} | {cases} |\n"
+    return f"| {code_of(op)} | {text_of(verdict)} | {cases} |\n"
 
 
 def _details(item: Document) -> str:
     number = len(item["cases"])
-    title = f"<b>{_text(item['verdict'])}</b> {_code(item['op'])}, {number} "
+    title = f"<b>{text_of(item['verdict'])}</b> {code_of(item['op'])}, {number} "
     lines = [
         f"<details><summary>{title}{'case' if number == 1 else 'cases'}</summary>\n",
-        f"{_code(item['sentence'])}\n",
-        *([f"Signature: {_code(item['signature'])}\n"] if item["signature"] else []),
-        *([f"Known issue: {_code(item['known'])}\n"] if item.get("known") else []),
-        *([f"Evidence in base: case {_code(item['evidence'])}\n"] if item["evidence"] else []),
+        f"{code_of(item['sentence'])}\n",
+        *([f"Signature: {code_of(item['signature'])}\n"] if item["signature"] else []),
+        *([f"Known issue: {code_of(item['known'])}\n"] if item.get("known") else []),
+        *([f"Evidence in base: case {code_of(item['evidence'])}\n"] if item["evidence"] else []),
         *_headroom(item["headroom"]),
-        f"Smallest case: {_code(item['minimal_summary'])}\n",
-        f"Replay: {_code(item['replay'])}\n",
+        f"Smallest case: {code_of(item['minimal_summary'])}\n",
+        f"Replay: {code_of(item['replay'])}\n",
         "</details>\n\n",
     ]
     return "\n".join(lines)
@@ -95,25 +99,8 @@ def _details(item: Document) -> str:
 def _headroom(changes: Document) -> Iterator[str]:
     for tensor, (before, after) in sorted(changes.items()):
         shares = " before, ".join(_share(share) for share in (before, after))
-        yield f"{_code(tensor)}: share of the bound used {shares} now\n"
+        yield f"{code_of(tensor)}: share of the bound used {shares} now\n"
 
 
 def _share(share: float | str) -> str:
     return share if isinstance(share, str) else f"{share:.3g}"
-
-
-def _code(text: str) -> str:
-    return f"<code>{_text(text)}</code>" if text else ""
-
-
-def _text(text: str) -> str:
-    """Text of others; a zero-width space ends what ``@`` could begin."""
-    more = len(text) - LONGEST
-    cut = f"{text[:LONGEST]} … {more} more characters" if more > 0 else text
-    return "".join(map(_entity, plain(cut))).replace("&#64;", "&#64;&#8203;")
-
-
-def _entity(character: str) -> str:
-    if character.isalnum() or character in HARMLESS or ord(character) > 127:
-        return character
-    return f"&#{ord(character)};"

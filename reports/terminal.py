@@ -62,10 +62,10 @@ def show_result(output: Console, result: dict[str, Any], folder: str) -> None:
             _finding(output, item)
     for entry in result.get("known_issues", ()):
         _line(output)
-        _line(output, f"Known issue, {_entry(entry)}: {entry['op']}, {entry['signature']}")
+        _line(output, f"Known issue, {entry_state(entry)}: {entry['op']}, {entry['signature']}")
         _line(output, f"  {entry['reason']} ({entry['address']})")
     _line(output)
-    _line(output, f"Records: {folder}")
+    _line(output, f"Records: {folder} (one page of them: parity report --html report.html)")
     if power := result.get("power"):
         _line(output, f"Power: {summary(power)}")
     _line(output, result["sentence"], "bold")
@@ -102,7 +102,7 @@ def _finding(output: Console, item: dict[str, Any]) -> None:
     _line(output, f"  {item['replay']}   # {item['minimal_summary']}")
 
 
-def _entry(entry: dict[str, Any]) -> str:
+def entry_state(entry: dict[str, Any]) -> str:
     """What became of an entry of the known-issues file."""
     states = {
         "matched": f"counts until {entry['expires']}",

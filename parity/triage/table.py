@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from ..reports.entities import code_of
 from ..reports.plain import plain
 from ..verdict import Exit
 from .cause import EXIT_CODES, Cause, Row, counts, exit_code
@@ -107,6 +108,8 @@ def _word(status: str) -> str:
 def cell(words: str) -> str:
     """Words of others as a code span inside a table, where a bar needs a mark even so."""
     short = words if len(words) <= WORDS else f"{words[:WORDS]}..."
+    if "\\|" in short:  # a mark before that bar would itself be marked, and the cell would end
+        return code_of(short)
     return code(short).replace("|", "\\|")
 
 
@@ -121,4 +124,5 @@ def code(words: str) -> str:
 
 def text(words: str) -> str:
     """Words of ours, which may hold an id of others, outside of a code span."""
-    return re.sub(r"([\\`*_\[\]<>|~#@])", r"\\\1", plain(words))
+    marked = re.sub(r"([\\`*_\[\]<>|~#@])", r"\\\1", plain(words))
+    return marked.replace("@", "@&#8203;")  # a mark alone does not keep GitHub from mentioning

@@ -68,6 +68,7 @@ function body(item) {
   const fact = (name, ...value) => facts.append(make("dt", { textContent: name }), make("dd", {}, ...value));
   const code = (value) => make("code", { textContent: value });
   if (item.signature) fact("Signature", code(item.signature));
+  if (item.known) fact("Known issue", item.known);
   if (item.evidence) fact("Evidence", "base fails alike in case ", code(item.evidence));
   for (const [tensor, [before, after]] of Object.entries(item.headroom)) {
     fact(`Headroom of ${tensor}`, `${told(before)} of its bound used before, ${told(after)} now`);

@@ -303,7 +303,14 @@ def test_a_large_file_is_read_as_a_stream(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["test_x[a|b`c]", "test_x[<b>&amp;]", "test_x[\\x00-é]", "test_x[a::b/c.py-[d]]"]
+    "name",
+    [
+        "test_x[a\\|b]",
+        "test_x[a|b`c]",
+        "test_x[<b>&amp;]",
+        "test_x[\\x00-é]",
+        "test_x[a::b/c.py-[d]]",
+    ],
 )
 def test_odd_parameters_stay_in_their_cell(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
