@@ -159,6 +159,7 @@ def _launch(executor: Any, *args: Any, **kwargs: Any) -> None:
     if kwargs.pop("warmup", False):
         return
     options = {name: kwargs.pop(name) for name in set(kwargs) - set(executor.arg_names)}
+    _refuse_odd_warps(executor.fn.__name__, options.get("num_warps"))
     # Tensors on the CPU are used where they are; the stock executor makes aliases of them.
     copied = torch.cuda.is_available()
     host = executor._init_args_hst(args, kwargs) if copied else (args, kwargs)
@@ -177,6 +178,15 @@ def _launch(executor: Any, *args: Any, **kwargs: Any) -> None:
         raise InterpreterError(repr(error)) from error
     if copied:
         executor._restore_args_dev(args, host[0], kwargs, host[1])
+
+
+def _refuse_odd_warps(kernel: str, warps: Any) -> None:
+    """The compiler refuses such a launch, and the interpreter would not notice."""
+    if isinstance(warps, int) and (warps < 1 or warps & (warps - 1)):
+        raise ValueError(
+            f"Expected num_warps of {kernel} to be a power of two but got {warps}; no GPU can "
+            "launch it."
+        )
 
 
 _signature = functools.cache(inspect.signature)

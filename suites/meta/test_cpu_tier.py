@@ -246,6 +246,15 @@ def test_overflow_of_int32_is_reported_in_the_checking_mode_only() -> None:
         overflow_kernel[(3,)](out, 2**30)
 
 
+@pytest.mark.parametrize("warps", [0, 3, 6])
+def test_a_number_of_warps_that_no_gpu_launches_is_refused(warps: int) -> None:
+    out = torch.zeros(3, dtype=torch.int32)
+    with pytest.raises(ValueError, match="num_warps of overflow_kernel to be a power of two"):
+        overflow_kernel[(3,)](out, 2, num_warps=warps)
+    overflow_kernel[(3,)](out, 2, num_warps=8)
+    assert out.tolist() == [0, 2, 4]
+
+
 @pytest.mark.parametrize("engine", ["batched", "traced"])
 def test_the_benchmark_runs_what_it_names(engine: str) -> None:
     from parity.bench.interpreters import measure
