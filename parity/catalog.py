@@ -27,7 +27,7 @@ _REFUSES = (
 _COMMON: dict[str, Any] = {
     "layouts": ("sbhd", "thd"),
     "tiles": {"tile": (None, 1, 4, 16)},
-    "cp_sizes": (1, 2, 4),
+    "cp_sizes": (1, 2, 4, 8),
     "gradients": ("contiguous", "sliced", "transposed", "expanded", "expanded_heads"),
     "bit_equal": True,
 }

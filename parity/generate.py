@@ -19,7 +19,9 @@ from .sizes import Series, series
 from .spec import OpSpec
 
 MAX_ROWS = 32  # (token, head) rows of a generated case: the interpreter pays for each of them
-SPARE_POSITIONS = (0, 3)
+FAR = 100_000  # positions that no int16 and no float16 holds
+SPARE_POSITIONS = (0, 3, FAR)
+NARROW = 4  # rope lanes of a far table, whose every row is filled and guarded
 SERVED = 8  # cases in a row that one compilation serves: a GPU spends more on it than on a case
 MANY_SEQUENCES = 70  # most of them empty: more than a search over cu_seqlens sees in one step
 
@@ -128,6 +130,8 @@ def build(
         axes["batch"] = _integer(range(1, min(3, budget // axes["seq"]) + 1), random)
     if "spare_positions" in row:
         axes["spare_positions"] = row["spare_positions"]
+    if row.get("spare_positions") == FAR:
+        axes |= {name: _narrow(spec.axes[name]) for name in _table_axes(spec)}
     return Case(
         op=spec.name,
         layout=layout,
@@ -141,6 +145,17 @@ def build(
         seed=random.randrange(2**16),
         **(_pack(row, budget, random) if layout == "thd" else {}),
     )
+
+
+def _table_axes(spec: OpSpec) -> set[str]:
+    """The axes of tables beside their positions."""
+    shapes = [item.shape.split() for item in spec.inputs if item.kind in ("cos", "sin")]
+    return {name for shape in shapes for name in shape} & set(spec.axes)
+
+
+def _narrow(values: Sequence[int]) -> int:
+    """The widest value that is still narrow, else the smallest there is."""
+    return max((value for value in values if value <= NARROW), default=min(values))
 
 
 def _group(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from math import prod
 
 import numpy as np
@@ -204,9 +204,11 @@ def place(
     span = (
         1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True)) if prod(size) else 0
     )
-    buffer = guard_values(2 * guard + lead + span + GAP, dtype, HOST)
+    count = 2 * guard + lead + span + GAP
     if poison:
-        buffer.fill_(float("nan"))
+        buffer = torch.full((count,), float("nan"), dtype=dtype)
+    else:
+        buffer = guard_values(count, dtype, HOST)
     inside = torch.zeros(buffer.numel(), dtype=torch.bool)
     once = tuple(slice(0, 1 if step == 0 else n) for n, step in zip(size, stride, strict=True))
     inside.as_strided(values[once].shape, stride, guard + lead).fill_(True)
@@ -272,11 +274,16 @@ def _dtype(item: Input, case: Case) -> torch.dtype:
 def _values(spec: OpSpec, item: Input, case: Case, axes: Mapping[str, int]) -> torch.Tensor | None:
     if item.kind in ("cos", "sin"):
         size = shape_of(item.shape, case.layout, axes)
-        angles = table_angles(prod(size[:-1]), size[-1], case.halves)
-        return torch.from_numpy(np.cos(angles) if item.kind == "cos" else np.sin(angles)).view(size)
+        return _table(prod(size[:-1]), size[-1], case.halves, item.kind).view(size)
     if item.kind != "data":
         return _packing(item.kind, case, axes)
     return _random(spec, case, item.name, shape_of(item.shape, case.layout, axes))
+
+
+@lru_cache(maxsize=8)  # every run of a case asks again; whoever gets it copies it
+def _table(positions: int, rope_dim: int, halves: str, kind: str) -> torch.Tensor:
+    angles = table_angles(positions, rope_dim, halves)
+    return torch.from_numpy(np.cos(angles) if kind == "cos" else np.sin(angles))
 
 
 def _packing(kind: str, case: Case, axes: Mapping[str, int]) -> torch.Tensor | None:
