@@ -31,14 +31,26 @@ class Row:
 
 @click.command()
 @click.option("--upstream", type=click.Path(path_type=Path), help="Import root of Megatron-Core.")
+@click.option("--base", metavar="REF", help="Compare with this revision.")
+@click.option("--head", metavar="REF", help="The change [default: the files as they are now].")
 @click.option("--only", default="", help="Only workloads whose name contains this.")
 @click.option("--harness", is_flag=True, help="Time the harness instead: cases a second.")
 @click.option("--cpu-tier", is_flag=True, help="Time the interpreter, beside the stock one.")
 @click.option("--json", "file", type=click.Path(path_type=Path), help="Write the rows here too.")
 def bench(
-    upstream: Path | None, only: str, harness: bool, cpu_tier: bool, file: Path | None
+    upstream: Path | None,
+    base: str | None,
+    head: str | None,
+    only: str,
+    harness: bool,
+    cpu_tier: bool,
+    file: Path | None,
 ) -> int:
-    """Time every kernel on this GPU, as a ratio to a device copy of the same bytes."""
+    """Time every kernel on this GPU, as a ratio to a device copy of the same bytes.
+
+    With a base or a head, compare the two: their kernels are timed in turn, and exit code 1 says
+    that head is slower by more than noise could make it.
+    """
     import torch
 
     from ..record import export_json
@@ -52,10 +64,12 @@ def bench(
         raise ValueError(
             "Expected a GPU to time kernels on but found none; use `parity codegen` without one."
         )
+    if base or head:
+        return _bench_revisions(base, head, only, file)
     if upstream is not None:
         sys.path.insert(0, str(upstream.resolve()))
     rows = []
-    if failed := list(_not_at_parity()):
+    if failed := list(not_at_parity()):
         raise ValueError(f"Expected kernels at parity but {failed[0]}; run `parity gate` first.")
     for row in measure(only, upstream is not None):
         rows.append(row)
@@ -67,6 +81,17 @@ def bench(
         document = {"rows": [asdict(row) for row in rows], "host_microseconds": costs}
         export_json(file, {"schema_version": SCHEMA_VERSION, "machine": _machine()} | document)
     return Exit.REGRESSION if any(row.met is False for row in rows) else Exit.OK
+
+
+def _bench_revisions(base: str | None, head: str | None, only: str, file: Path | None) -> int:
+    from ..record import write_json
+    from .compare import compare, show
+
+    rows, code = show(compare(base, head, only))
+    if file is not None:
+        document = {"comparisons": rows, "machine": _machine()}
+        write_json(file, {"schema_version": SCHEMA_VERSION} | document)
+    return code
 
 
 def _bench_cpu_tier(file: Path | None) -> int:
@@ -125,11 +150,9 @@ def _row(work: Any, is_backward: bool, target: float | None, with_upstream: bool
 
     device = torch.device("cuda")
     make = workloads.backward if is_backward else workloads.forward
-    size = 4 * work.tokens * work.heads * (work.nope + work.rope + work.value)
-    count = timing.copies_needed(size)
-    held = [workloads.buffers(work, device) for _ in range(count)]
+    held = workloads.rotated(work, device)
     calls = [make(work, workloads.OURS, each) for each in held]
-    copies = [workloads.copy(work, is_backward=is_backward, device=device) for _ in range(count)]
+    copies = [workloads.copy(work, is_backward=is_backward, device=device) for _ in held]
     copied, ours = timing.replayed(copies), timing.replayed(calls)
     upstream = None
     if with_upstream:
@@ -151,30 +174,38 @@ def _row(work: Any, is_backward: bool, target: float | None, with_upstream: bool
 
 
 def host_costs(with_upstream: bool) -> dict[str, float]:
-    """Host microseconds of one eager call on tensors too small to keep the device busy."""
-    import torch
+    """Host microseconds of one eager call on tensors too small to keep the device busy.
 
+    Of autograd alone, too: no op can take less than a function that does nothing.
+    """
     from ..adapters.megatron_module import NAME as UPSTREAM
     from . import timing, workloads
 
-    work = workloads.Workload("concat", 64, 1, 512, 64)
-    device = torch.device("cuda")
     costs = {}
     for name in (workloads.OURS, *([UPSTREAM] if with_upstream else [])):
-        held = workloads.buffers(work, device)
-        leaves = tuple(tensor.requires_grad_() for tensor in held.data)
-        call = workloads.forward(work, name, held)
-        gradient = torch.randn_like(call())
-
-        def both(call: Any = call, leaves: Any = leaves, gradient: Any = gradient) -> None:
-            torch.autograd.grad(call(), leaves, gradient)
-
-        costs[f"{name} forward"] = timing.host_cost(call)
+        forward, both = host_calls(name)
+        costs[f"{name} forward"] = timing.host_cost(forward)
         costs[f"{name} forward + backward"] = timing.host_cost(both)
+    forward, both = workloads.idle_calls()
+    costs["autograd alone forward"] = timing.host_cost(forward)
+    costs["autograd alone forward + backward"] = timing.host_cost(both)
     return costs
 
 
-def _not_at_parity() -> Iterator[str]:
+def host_calls(module: str) -> tuple[Any, Any]:
+    """A forward call, and one with its backward, of ``concat`` on 64 tokens and one head."""
+    import torch
+
+    from . import workloads
+
+    work = workloads.Workload("concat", 64, 1, 512, 64)
+    held = workloads.buffers(work, torch.device("cuda"))
+    leaves = tuple(tensor.requires_grad_() for tensor in held.data)
+    call = workloads.forward(work, module, held)
+    return call, workloads.with_backward(call, leaves)
+
+
+def not_at_parity() -> Iterator[str]:
     """Sentences of findings: a wrong kernel gets no figures."""
     from ..catalog import resolve
     from ..generate import plan

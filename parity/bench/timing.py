@@ -20,7 +20,11 @@ def copies_needed(bytes_per_call: int) -> int:
 
 def replayed(calls: Sequence[Call], repeats: int = 25) -> float:
     """Median microseconds of one call when all of them are replayed as one CUDA graph."""
-    graph = capture(calls)
+    return replayed_graph(capture(calls), len(calls), repeats)
+
+
+def replayed_graph(graph: torch.cuda.CUDAGraph, calls: int, repeats: int) -> float:
+    """Median microseconds of one of the ``calls`` that a graph holds."""
     times = []
     for _ in range(repeats):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -28,7 +32,7 @@ def replayed(calls: Sequence[Call], repeats: int = 25) -> float:
         graph.replay()
         end.record()
         end.synchronize()
-        times.append(1000 * start.elapsed_time(end) / len(calls))
+        times.append(1000 * start.elapsed_time(end) / calls)
     return float(statistics.median(times))
 
 

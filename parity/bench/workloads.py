@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ..catalog import resolve
+from .timing import copies_needed
 
 Call = Callable[[], Any]
 
@@ -82,6 +83,12 @@ def buffers(work: Workload, device: torch.device) -> Buffers:
     return Buffers(data, (table, table.flip(0).contiguous()), cu_seqlens)
 
 
+def rotated(work: Workload, device: torch.device) -> list[Buffers]:
+    """As many sets of tensors as keep one call's data out of the cache of the next."""
+    size = 4 * work.tokens * work.heads * (work.nope + work.rope + work.value)
+    return [buffers(work, device) for _ in range(copies_needed(size))]
+
+
 def _random(shape: tuple[int, ...], device: torch.device) -> torch.Tensor:
     return torch.randn(shape, dtype=torch.bfloat16, device=device)
 
@@ -120,6 +127,32 @@ def backward(work: Workload, module: str, held: Buffers) -> Call:
     outputs = result if isinstance(result, tuple) else (result,)
     gradients = tuple(_random(tuple(output.shape), output.device) for output in outputs)
     return lambda: torch.autograd.grad(outputs, edges, gradients, retain_graph=True)
+
+
+def with_backward(call: Call, leaves: tuple[torch.Tensor, ...]) -> Call:
+    """A call and the gradients of its one output at ``leaves``."""
+    gradient = torch.randn_like(call())
+    return lambda: torch.autograd.grad(call(), leaves, gradient)
+
+
+class _Idle(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, nope: torch.Tensor, rope: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(nope)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return grad, grad
+
+
+def idle_calls() -> tuple[Call, Call]:
+    """Forward, and forward with backward, of a function of two tensors that launches nothing."""
+    leaves = tuple(torch.zeros(64, device="cuda", requires_grad=True) for _ in range(2))
+
+    def call() -> torch.Tensor:
+        return _Idle.apply(*leaves)  # type: ignore[no-untyped-call,no-any-return]
+
+    return call, with_backward(call, leaves)
 
 
 def copy(work: Workload, *, is_backward: bool, device: torch.device) -> Call:
