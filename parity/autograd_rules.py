@@ -114,8 +114,31 @@ def one_input_only(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
+def without_gradients(evidence: Evidence) -> Iterator[Finding]:
+    """Under ``no_grad``, as in inference, an op gives the same outputs and writes nothing else."""
+    inputs = again(evidence)
+    with torch.no_grad():
+        outputs = call(inputs, {n: inputs.tensors[n].tensor for n in data_names(inputs)})
+    for name, output in outputs.items():
+        if mismatch := _disagreement(evidence, name, on_host(output)):
+            phrase = "be the same where no gradient is wanted"
+            yield finding("without_gradients", name, "differs", phrase, mismatch)
+    mutable = {item.name for item in inputs.spec.inputs if item.mutable}
+    for name, item in inputs.tensors.items():
+        inside, outside = item.changed()
+        if len(outside) or (len(inside) and name not in mutable):
+            sentence = (
+                f"Expected {name} to stay as it was where no gradient is wanted but it changed."
+            )
+            yield Finding("effect:without_gradients", name, "written", sentence=sentence)
+
+
 def repeats(evidence: Evidence) -> Iterator[Finding]:
-    """The same case in fresh memory gives the same bits; once is enough to convict."""
+    """The same case in fresh memory gives the same bits; once is enough to convict.
+
+    Nor does a call with other data change what the first one returned, as it would where all of
+    them return one buffer.
+    """
     trial = run(again(evidence))
     found = {name: on_host(output) for name, output in trial.outputs.items()}
     found |= gradients(trial)
@@ -125,6 +148,11 @@ def repeats(evidence: Evidence) -> Iterator[Finding]:
         if mismatch := _same(None if result is None else evidence.settled(name, result), first):
             phrase = "be the same on every run"
             yield finding("repeats", name, "nondeterministic", phrase, mismatch)
+    run(again(evidence), lambda leaf, tensor: feed(leaf, torch.zeros_like(tensor)))
+    for name, kept in evidence.seen.returned.items():
+        if mismatch := _bits(on_host(kept), evidence.seen.results[name]):
+            phrase = "stay as it was returned when the op is called again"
+            yield finding("repeats", name, "overwritten", phrase, mismatch)
 
 
 def _against_first(

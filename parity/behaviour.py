@@ -18,7 +18,7 @@ from .spec import OpSpec, Unsupported
 
 @dataclass(frozen=True)
 class Effect:
-    """A rule, the cases it says something about, and how many of 8 cases prefer it."""
+    """A rule, the cases it says something about, and how many of 9 cases prefer it."""
 
     rule: Callable[[Evidence], Iterator[Finding]]
     applies: Callable[[OpSpec, Case], bool] = lambda spec, case: True
@@ -50,6 +50,7 @@ EFFECTS: dict[str, Effect] = {
     "double_backward": Effect(double_backward, _far_from_overflow),
     "leaves_and_views": Effect(rules.leaves_and_views, _dense_inputs),
     "one_input_only": Effect(rules.one_input_only, _several_inputs),
+    "without_gradients": Effect(rules.without_gradients),
 }
 
 

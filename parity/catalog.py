@@ -188,6 +188,9 @@ def resolve(ops: str | None = None) -> dict[str, OpSpec]:
         ) from error
     if not isinstance(found, tuple) or not all(isinstance(item, OpSpec) for item in found):
         raise ValueError(f"Expected a tuple of OpSpec at {name!r} but got {type(found).__name__}.")
+    if not found or len({spec.name for spec in found}) < len(found):
+        names = ", ".join(spec.name for spec in found) or "none"
+        raise ValueError(f"Expected ops of different names at {name!r}, at least one, got {names}.")
     return {spec.name: spec for spec in found}
 
 

@@ -12,8 +12,8 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -57,6 +57,7 @@ class Session:
     ops: str | None
     seed: int
     profile: Profile
+    checked: list[str] = field(default_factory=list)
 
     @cached_property
     def specs(self) -> dict[str, OpSpec]:
@@ -70,6 +71,7 @@ class Session:
 
     def check(self, case: Case) -> None:
         """Run a case; raises CaseFailed if it has findings or if the op lacks what it promises."""
+        self.checked.append(case.id)
         record = self._run(case)
         if record.status == "passed":
             return
@@ -198,7 +200,22 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if unknown := set(names) - set(specs):
         raise pytest.UsageError(f"Expected ops among {sorted(specs)} but got {sorted(unknown)}.")
     cases = [case for name in names for case in session.cases(specs[name])]
+    if not cases:
+        raise pytest.UsageError("Expected the name of an op in the mark parity_op but got none.")
     metafunc.parametrize("parity_case", cases, ids=[f"{case.op}-{case.id}" for case in cases])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """A test that asks for ``parity_check`` and passes without a call has compared nothing."""
+    session = pyfuncitem.config.stash[_SESSION]
+    before = len(session.checked)
+    result = yield
+    if "parity_check" in pyfuncitem.fixturenames and len(session.checked) == before:
+        raise CaseFailed(
+            "Expected the test to hand a case to parity_check but it handed none; call it."
+        )
+    return result
 
 
 @pytest.fixture(scope="session")

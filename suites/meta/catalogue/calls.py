@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import wraps
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from parity.kernels.kv_split import fused_mla_rope_kv_split
 from parity.kernels.out_of_place import fused_mla_rope_out_of_place
 from parity.verdict import Verdict
 
-from .bug import ROTATE, SPLIT, plant
+from .bug import ROTATE, SPLIT, Candidate, plant
 
 
 def rotate(**arguments: Any) -> Tensor:
@@ -63,12 +64,29 @@ def has_an_older_signature(
 # --- positions
 
 
-def _at(arguments: dict[str, Any], rows: Tensor) -> Tensor:
-    """The honest kernel with these rows of the table."""
-    return rotate(**arguments | {"position_ids": rows.to(arguments["t"].device)})
+def _of_packs(wrong: Candidate) -> Candidate:
+    """The wrong function where sequences are packed and say their positions, elsewhere honest."""
+
+    @wraps(wrong)
+    def candidate(**arguments: Any) -> Tensor:
+        packed = arguments["cu_seqlens_q"] is not None and arguments["position_ids"] is None
+        return wrong(**arguments) if packed else rotate(**arguments)
+
+    return candidate
+
+
+def _of_ranks(wrong: Candidate) -> Candidate:
+    """The wrong function where several ranks share a pack, elsewhere honest."""
+
+    @wraps(wrong)
+    def candidate(**arguments: Any) -> Tensor:
+        return wrong(**arguments) if arguments.get("cp_size", 1) > 1 else rotate(**arguments)
+
+    return _of_packs(candidate)
 
 
 @plant(ROTATE, "values", "output", layout="thd", axes={"spare_positions": 3}, lengths=(4, 3))
+@_of_packs
 def guesses_what_the_table_counts(**arguments: Any) -> Tensor:
     """A table longer than the longest sequence is taken for one that runs over the pack."""
     longest = int(arguments["cu_seqlens_q"].diff().max())
@@ -76,13 +94,15 @@ def guesses_what_the_table_counts(**arguments: Any) -> Tensor:
 
 
 @plant(ROTATE, "values", "output", layout="thd")
+@_of_packs
 def counts_through_the_pack(**arguments: Any) -> Tensor:
     """A layer does not hand on `cu_seqlens`, so that positions do not begin anew."""
-    rows = torch.arange(len(arguments["t"]))
-    return _at(arguments, rows % len(arguments["cos"]))
+    rows = torch.arange(len(arguments["t"]), device=arguments["t"].device)
+    return rotate(**arguments | {"position_ids": rows % len(arguments["cos"])})
 
 
 @plant(ROTATE, "values", "output", layout="thd", lengths=(8, 4), cp_size=2, cp_rank=1)
+@_of_ranks
 def counts_within_the_rank(**arguments: Any) -> Tensor:
     """The positions of a rank are counted in its own rows, as in a table of the local length."""
     local = arguments["cu_seqlens_q"] // arguments["cp_size"]
@@ -90,23 +110,27 @@ def counts_within_the_rank(**arguments: Any) -> Tensor:
 
 
 @plant(ROTATE, "values", "output", layout="thd", lengths=(16, 8), cp_size=4, cp_rank=3)
+@_of_ranks
 def keeps_the_group_of_the_start(**arguments: Any) -> Tensor:
     """The positions are those of the group at start-up, not of this micro-batch."""
     return rotate(**arguments | {"cp_rank": 1, "cp_size": 2})
 
 
 @plant(ROTATE, "values", "output", layout="thd", lengths=(8, 4), cp_size=2, cp_rank=0)
+@_of_ranks
 def forgets_the_group(**arguments: Any) -> Tensor:
     """The group is not handed on, and `cu_seqlens` counts the rows of all ranks."""
     return rotate(**arguments | {"cp_rank": 0, "cp_size": 1})
 
 
 @plant(ROTATE, "values", "output", layout="thd", lengths=(8, 12), cp_size=2, cp_rank=1)
+@_of_ranks
 def takes_a_pack_for_one_sequence(**arguments: Any) -> Tensor:
     """Right for one sequence a pack, which is all that its test had."""
-    ends = arguments["cu_seqlens_q"][[0, -1]]
-    tables = {name: arguments[name].repeat(2, 1) for name in ("cos", "sin")}
-    return rotate(**arguments | tables | {"cu_seqlens_q": ends})
+    total = int(arguments["cu_seqlens_q"][-1])
+    ends = arguments["cu_seqlens_q"][[0, -1]].contiguous()
+    tables = {name: arguments[name].repeat(total, 1) for name in ("cos", "sin")}
+    return rotate(**arguments | tables | {"cu_seqlens_q": ends, "cu_seqlens_padded": None})
 
 
 @plant(ROTATE, "relation:poisoned_neighbour", "output", layout="thd")
@@ -117,6 +141,7 @@ def reads_its_neighbours(**arguments: Any) -> Tensor:
 
 
 @plant(ROTATE, "values", "output", layout="thd", variants={"cu_seqlens": "int64"})
+@_of_packs
 def reads_int64_as_int32(**arguments: Any) -> Tensor:
     """Offsets in int64 are read as int32, every second of which is 0."""
     offsets = arguments["cu_seqlens_q"]

@@ -53,7 +53,8 @@ def pack_kernel(
         live = live & (row % HEADS < heads)
     position = tl.zeros_like(row) + ABSENT
     for sequence in range(sequences):
-        start, end = tl.load(CU + sequence), tl.load(CU + sequence + 1)
+        start = tl.load(CU + sequence).to(tl.int32)
+        end = tl.load(CU + sequence + 1).to(tl.int32)
         position = tl.where((token >= start) & (token < end), token - start, position)
 
     lane = tl.arange(0, LANES)[None, :]
@@ -92,7 +93,8 @@ class _Packed(torch.autograd.Function):
         pack_kernel[grid](
             t, out, a["cos"], a["sin"], a["cu_seqlens_q"],
             tokens, heads, a["nope_dim"], a["emb_dim"], len(a["cu_seqlens_q"]) - 1,
-            TOKENS=4, HEADS=4, LANES=8, enable_fp_fusion=False, **switches,
+            TOKENS=4, HEADS=4, LANES=triton.next_power_of_2(max(a["nope_dim"], a["emb_dim"] // 2)),
+            enable_fp_fusion=False, **switches,
         )  # fmt: skip
         return out
 
@@ -181,7 +183,8 @@ def needs_a_value(**arguments: Any) -> tuple[Tensor, Tensor]:
 DENSE = replace(
     IN_PLACE,
     layouts=("sbhd",),
-    flags={"remove_interleaving": (False, True)},
+    flags={"remove_interleaving": (False,)},
+    axes={**IN_PLACE.axes, "rope_dim": (2, 4, 8, 16, 64)},
     tiles={},
     inputs=tuple(replace(item, strides=("contiguous",)) for item in IN_PLACE.inputs[:3]),
 )
@@ -288,10 +291,12 @@ def converts_without_a_barrier(**arguments: Any) -> Tensor:
     return in_halves(barrier=False, **arguments)
 
 
-PAIRS = {"remove_interleaving": True}
-
-
-@plant(DENSE, *HAZARD, twin=with_partners, flags=PAIRS, **RIGHT_THIS_TIME)
+@plant(
+    replace(DENSE, flags={"remove_interleaving": (True,)}),
+    *HAZARD,
+    twin=with_partners,
+    **RIGHT_THIS_TIME,
+)
 def reads_its_partner_without_a_barrier(**arguments: Any) -> Tensor:
     """Each lane loads its partner and stores itself: a hazard that nobody has seen strike."""
     return with_partners(barrier=False, **arguments)

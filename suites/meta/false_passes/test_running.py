@@ -13,10 +13,12 @@ from textwrap import dedent
 import pytest
 import torch
 
+from parity.catalog import resolve
 from parity.pytest_plugin import PROFILES, CaseFailed, Session
 from parity.record import read
 from parity.runner import run_case
 from parity.runs import Run
+from parity.spec import OpSpec
 from suites.meta.blend import SPEC, forward, planted, small_case
 from suites.meta.test_imports import ROOT, Rule, plant, sources
 from suites.meta.test_own_op import run
@@ -93,6 +95,9 @@ PROJECT = {
     "test_ops.py": """
         def test_planned(parity_case, parity_check):
             parity_check(parity_case)
+
+        def test_that_forgets_to_check(parity_case, parity_check):
+            assert parity_case.op
     """,
     "pyproject.toml": """
         [tool.parity]
@@ -102,15 +107,30 @@ PROJECT = {
 
 
 def test_the_failures_of_a_worker_reach_the_exit_code(tmp_path: Path) -> None:
-    """Of its two ops one is right; nothing runs in the process that exits."""
+    """Of two ops one is right, and a test compares neither; the process that exits runs nothing."""
     for name, text in PROJECT.items():
         (tmp_path / name).write_text(dedent(text))
     ran = run(tmp_path, "pytest", "-p", "parity.pytest_plugin", "-n", "1")
     assert ran.returncode == 1, ran.stdout
-    assert "1 failed, 1 passed" in ran.stdout
-    assert re.search(r"parity: \d+ cases: \d+ failed, 1 passed", ran.stdout)
+    counts = re.search(r"= (\d+) failed, (\d+) passed in", ran.stdout)
+    assert counts is not None, ran.stdout
+    assert int(counts[1]) == 3 * int(counts[2]) > 0
+    assert ran.stdout.count("Expected the test to hand a case to parity_check") >= 2
+    assert re.search(rf"parity: \d+ cases: \d+ failed, {counts[2]} passed", ran.stdout)
     files = sorted(tmp_path.glob(".parity/runs/*/records-*.jsonl"))
     assert [file.name for file in files] == ["records-gw0.jsonl"]
+
+
+NO_OPS: tuple[OpSpec, ...] = ()
+ONE_NAME_TWICE = OPS + HONEST
+
+
+@pytest.mark.parametrize(("ops", "got"), [("NO_OPS", "none"), ("ONE_NAME_TWICE", "blend, blend")])
+def test_ops_that_would_not_run_are_refused(ops: str, got: str) -> None:
+    """pytest skips a test of no cases, and of two ops with one name the first would be lost."""
+    with pytest.raises(ValueError, match=f"got {got}"):
+        resolve(f"{__name__}:{ops}")
+    assert list(resolve(f"{__name__}:HONEST")) == ["blend"]
 
 
 # --- a test that runs, and can fail
@@ -196,9 +216,9 @@ def every_skip_says_not_run(root: Path) -> list[str]:
     violations = []
     for path, tree in sources(root, "suites"):
         for node, name in calls(tree):
-            if name in ("importorskip", "xfail"):
+            if name == "xfail":
                 violations.append(f"{path}:{node.lineno} calls {name}")
-            elif name in ("skip", "skipif"):
+            elif name in ("skip", "skipif", "importorskip"):
                 reasons = [k.value for k in node.keywords if k.arg == "reason"] + node.args[:1]
                 text = ast.unparse(reasons[0]) if reasons else ""
                 if not re.match(r"f?['\"](NOT_RUN|UNSUPPORTED)", text):

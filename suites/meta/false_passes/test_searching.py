@@ -56,7 +56,7 @@ def takes_halves_for_equal(**arguments: Any) -> Tensor:
 def forgets_heads_past_a_power_of_two(**arguments: Any) -> Tensor:
     y = honest(**arguments)
     heads = y.shape[-2]
-    kept = (torch.arange(heads) < 2 ** (heads.bit_length() - 1)).to(y.dtype)
+    kept = (torch.arange(heads, device=y.device) < 2 ** (heads.bit_length() - 1)).to(y.dtype)
     return y * kept[:, None]
 
 
@@ -64,7 +64,7 @@ def takes_a_pack_for_one_sequence(**arguments: Any) -> Tensor:
     offsets = arguments["cu_seqlens_q"]
     if offsets is None or arguments["position_ids"] is not None:
         return honest(**arguments)
-    rows = torch.arange(len(arguments["t"])) % len(arguments["cos"])
+    rows = torch.arange(len(arguments["t"]), device=offsets.device) % len(arguments["cos"])
     return honest(**arguments | {"position_ids": rows})
 
 
