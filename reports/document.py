@@ -16,6 +16,7 @@ from ..record import Record
 from ..runs import Run
 from ..verdict import EXIT_CODES, Exit, Verdict
 from .cost import cost_of
+from .mutation import summary
 
 SCHEMA_VERSION = 1
 OUTCOMES = {
@@ -66,12 +67,23 @@ def _document(run: Run, described: Document, result: Document) -> Document:
         "ops": result["ops"],
         "arms": result["arms"],
         "environment": run.document("environment"),
+        "power": _power(result.get("power")),
         "known_issues": result.get("known_issues", []),
         "items": [_item(run, item, records) for item in result["items"]],
         "headroom": list(records.headroom()),
         "coverage": result.get("coverage", {}),
         "cost": cost_of(run, records.pairs(result["items"])),
     }
+
+
+def _power(power: Document | None) -> Document | None:
+    """What the cases of the gate noticed of bugs planted in the change, and each they did not."""
+    if not power:
+        return None
+    fields = ("id", "class", "file", "line", "function", "original", "changed", "reason")
+    alive = [mutant for mutant in power["mutants"] if mutant["status"] == "survived"]
+    survivors = [{name: mutant[name] for name in fields} for mutant in alive]
+    return {"sentence": summary(power), "survivors": survivors}
 
 
 def _item(run: Run, item: Document, records: _Records) -> Document:

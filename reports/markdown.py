@@ -9,7 +9,7 @@ from .document import Document
 from .entities import code_of, text_of
 from .terminal import WITHOUT_SENTENCE, entry_state, revision
 
-COMMENT = 65_536  # characters of a comment; UTF-8 bytes are never fewer
+COMMENT = 65_000  # bytes; GitHub takes 65,536 characters, and a workflow adds a mark of its own
 SUMMARY = 2**20  # bytes of the summary of one step
 MARKS = {Exit.OK: "✅", Exit.REGRESSION: "❌"}
 KNOWN_ISSUES = 5  # that stand in the open
@@ -30,6 +30,8 @@ def _rendered(report: Document, limit: int) -> str:
     mark = MARKS.get(report["exit_code"], "⚠️")
     text = f"## {mark} Parity: {report['outcome']}\n\n{text_of(report['sentence'])}\n\n"
     text += "".join(_arms(report))
+    if report["power"]:
+        text += f"Power: {text_of(report['power']['sentence'])}\n\n"
     text += "".join(map(_known_issue, report["known_issues"][:KNOWN_ISSUES]))
     text += _cut(len(report["known_issues"]) - KNOWN_ISSUES, "known issues")
     rows = [(op, *count) for op, counts in report["ops"].items() for count in counts.items()]

@@ -33,4 +33,4 @@ def to_terminal(run: Run) -> None:
     document = document_of(run)
     output = terminal.console()
     terminal.show_header(output, run.document("run"), document["environment"])
-    terminal.show_result(output, document, str(run.folder))
+    terminal.show_result(output, run.document("result"), str(run.folder))

@@ -105,12 +105,13 @@ def show(browser: sync_api.Browser, tmp_path: Path) -> Iterator[Open]:
 
 @needs_chromium
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", [*STATES, "full"])
 def test_it_opens_and_is_accessible(show: Open, state: str, scheme: str) -> None:
     """By the rules of axe-core: contrast, names, roles, order of headings, ..."""
     from axe_playwright_python.sync_playwright import Axe
 
-    document = document_of(Run(GOLDEN / state / "run"))
+    full = forge(red(), "x")  # with every section
+    document = full if state == "full" else document_of(Run(GOLDEN / state / "run"))
     page = show(document, color_scheme=scheme).page
     assert page.locator("h1").inner_text() == document["outcome"].capitalize()
     first = page.locator(".finding summary").first
@@ -240,6 +241,9 @@ def forge(document: Document, text: str) -> Document:
         forged[name] = {op + text: found for op, found in forged[name].items()}
     entry = dict.fromkeys(("op", "signature", "reason", "address", "expires"), text)
     forged["known_issues"] = [entry | {"state": "matched", "new": False}]
+    survivor = dict.fromkeys(("id", "class", "file", "function", "original", "changed"), text)
+    survivor |= {"line": 7, "reason": text}
+    forged["power"] = {"sentence": text, "survivors": [survivor]}
     for arm in forged["arms"].values():
         arm |= {"ref": "main" + text, "root": "/srv" + text, "functions": {"k" + text: "0"}}
     for row in forged["headroom"]:
