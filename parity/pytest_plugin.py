@@ -8,7 +8,9 @@ the ops its ``parity_op`` mark names) and hands it to ``parity_check``; a Hypoth
 
 from __future__ import annotations
 
+import hashlib
 import os
+import random
 import sys
 import time
 from collections import Counter
@@ -175,6 +177,20 @@ def _choice(config: pytest.Config, name: str, allowed: dict[str, Profile]) -> st
 def pytest_configure_node(node: object) -> None:
     """Hand the run's name to an xdist worker, so that all of them write into one folder."""
     node.workerinput["parity_run"] = node.config.stash[_SESSION].run.id  # type: ignore[attr-defined]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Seed every generator from the test's name and the session's seed: the same numbers in any
+    order and on any number of workers."""
+    import numpy
+    import torch
+
+    name = f"{item.config.stash[_SESSION].seed}/{item.nodeid}"
+    seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4])
+    random.seed(seed)
+    numpy.random.seed(seed)
+    torch.manual_seed(seed)  # CUDA too, on every device
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
