@@ -41,14 +41,23 @@ def _counted(pairs: Iterable[tuple[Record, Record]]) -> Iterator[Row]:
     """What the gate counted, summed over the cases in which both arms have the count."""
     totals: dict[tuple[str, str], Counter[str]] = {}
     for pair in pairs:
-        for name in pair[0].cost.keys() & pair[1].cost.keys():
+        base, head = map(_figures, pair)
+        for name in base.keys() & head.keys():
             total = totals.setdefault((pair[0].op, name), Counter())
-            total.update({"cases": 1} | {record.arm: record.cost[name] for record in pair})
+            total.update({"cases": 1, "base": base[name], "head": head[name]})
     for (op, name), total in sorted(totals.items()):
         sums = {arm: [total[arm]] * 2 for arm in ("base", "head")}
-        phase, what = name.split()
-        place = f"{total['cases']} cases together"
-        yield {"op": op, "place": place, "figure": f"{WORDS.get(what, what)} in {phase}"} | sums
+        cases = "1 case" if total["cases"] == 1 else f"{total['cases']} cases"
+        yield {"op": op, "place": f"sum over {cases}", "figure": name} | sums
+
+
+def _figures(record: Record) -> dict[str, int]:
+    """The counts of one case, by their names for people."""
+    named = {tuple(name.split()): count for name, count in record.cost.items()}
+    counts = {f"{WORDS.get(what, what)} in {phase}": n for (phase, what), n in named.items()}
+    for what in ("loaded", "stored") if record.traffic else ():
+        counts[f"bytes {what}"] = sum(moved[what] for moved in record.traffic.values())
+    return counts
 
 
 def _code(base: Iterable[Row], head: Iterable[Row]) -> Iterator[Row]:
@@ -65,9 +74,14 @@ def _code(base: Iterable[Row], head: Iterable[Row]) -> Iterator[Row]:
 
 
 def _times(base: Iterable[Row], head: Iterable[Row]) -> Iterator[Row]:
+    """Times of one revision a file, or of two that `parity bench --base` timed in turn."""
     groups: dict[str, dict[str, list[Row]]] = {}
     for arm, rows in (("base", base), ("head", head)):
         for row in rows:
+            if "task" in row:
+                both = {name: [row[name]] * 2 for name in ("base", "head")}
+                yield {"op": "", "place": row["task"], "figure": "microseconds"} | both
+                continue
             place = f"{row['workload']} {row['passing']}"
             groups.setdefault(place, {}).setdefault(arm, []).append(row)
     for place, arms in groups.items():

@@ -301,13 +301,29 @@ def test_the_picture_is_of_the_widest_case() -> None:
     assert item["pictured"] != item["minimal_case"]
 
 
-def test_costs_are_ranges_of_both_arms(workspace: Path) -> None:
+def test_costs_of_both_arms_stand_side_by_side(workspace: Path) -> None:
     row = {"op": "rotate", "kernel": "k", "arch": "sm_90", "error": "", "spills": 0, "barriers": 0}
     row |= {"registers": 40, "shared_bytes": 0, "load_bits": 128, "store_bits": 128}
     code: dict[str, Any] = {"base_rows": [row], "rows": [row, row | {"registers": 255}]}
     folder = workspace / ".parity/runs/red"
     (folder / "codegen.json").write_text(json.dumps(code))
+    alone = {"workload": "concat", "passing": "forward", "microseconds": 8.0, "ratio": 1.25}
+    timed = {"task": "split forward", "base": 10.0, "head": 12.5}
+    (folder / "bench.json").write_text(json.dumps({"rows": [alone, timed]}))
+    records = (folder / "records-head.jsonl").read_text().splitlines()
+    case = json.loads(records[0]) | {"traffic": {"x": {"loaded": 64, "stored": 0}}}
+    for arm in ("base", "head"):
+        file = folder / f"records-{arm}.jsonl"
+        others = [line for line in file.read_text().splitlines() if case["case_id"] not in line]
+        file.write_text("".join(f"{line}\n" for line in [*others, json.dumps(case | {"arm": arm})]))
     document = document_of(Run(folder))
-    wanted = {"op": "rotate", "place": "k on sm_90", "figure": "registers"}
-    assert wanted | {"base": [40, 40], "head": [40, 255]} in document["cost"]
     assert violations(document) == []
+    found = {
+        (row["place"], row["figure"]): (row["base"], row["head"])
+        for row in document["cost"]
+        if row["op"] in (case["op"], "rotate", "")
+    }
+    assert found["k on sm_90", "registers"] == ([40, 40], [40, 255])
+    assert found["sum over 1 case", "bytes loaded"] == ([64, 64], [64, 64])
+    assert found["concat forward", "time over that of a copy"] == (None, [1.25, 1.25])
+    assert found["split forward", "microseconds"] == ([10.0, 10.0], [12.5, 12.5])
