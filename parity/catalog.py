@@ -22,8 +22,12 @@ _COPIED_DIMS = (0, 1, 2, 5, 8, 16, 33, 128)
 _REFUSES = (
     "narrow_table", "wide_table", "short_table", "table_of_integers", "one_table_in_another_dtype",
     "data_of_integers", "data_without_heads", "one_lane_too_few", "cu_seqlens_of_floats",
-    "cu_seqlens_in_two_dimensions", "rank_beyond_its_group",
+    "cu_seqlens_in_two_dimensions", "rank_beyond_its_group", "odd_rope_dim", "too_many_rows",
+    "table_lanes_apart", "table_of_three_axes", "table_with_a_batch", "tables_of_two_lengths",
+    "tables_of_two_dtypes", "packing_with_sbhd", "neither_packing_nor_positions",
+    "cu_seqlens_apart", "cu_seqlens_empty", "unknown_tile",
 )  # fmt: skip
+_WRITTEN = ("overlapping_elements",)  # of an op that writes its argument
 _COMMON: dict[str, Any] = {
     "layouts": ("sbhd", "thd"),
     "tiles": {"tile": (None, 1, 4, 16)},
@@ -62,7 +66,15 @@ def _rotation(name: str, module: str, strides: tuple[str, ...], mutable: bool) -
         arguments={"nope_dim": "nope_dim", "emb_dim": "rope_dim"},
         flags={**_INVERSE, **_PAIRS, "rope_first": (False, True)},
         thd_flags=_WHOLE_PACK,
-        refuses=(*_REFUSES, "position_ids_too_few", "rotary_interleaved"),
+        refuses=(
+            *_REFUSES,
+            "position_ids_too_few",
+            "rotary_interleaved",
+            "lanes_apart",
+            "negative_kept_lanes",
+            "padded_offsets_too_few",
+            *_WRITTEN[:mutable],
+        ),
         twin=_TWINS[module],
         **_COMMON,
     )
@@ -87,7 +99,10 @@ def _key_value(name: str, module: str, more: tuple[Input, ...] = (), **own: Any)
         },
         arguments={"emb_dim": "rope_dim", "k_dim": "k_dim", "v_dim": "v_dim"},
         sums=("k_pos_emb.grad",),
-        refuses=(*_REFUSES, "data_of_two_dtypes", "rows_of_two_lengths", "rotary_interleaved"),
+        refuses=(
+            *_REFUSES, "data_of_two_dtypes", "rows_of_two_lengths", "rotary_interleaved",
+            "lanes_apart", "first_lane_too_few",
+        ),
         **_COMMON,
         **own,
     )  # fmt: skip
@@ -134,7 +149,7 @@ OPS: tuple[OpSpec, ...] = (
         outputs=(Output("output", alias="t"),),
         axes={"heads": _HEADS, "nope_dim": _COPIED_DIMS, "rope_dim": _ROPE_DIMS},
         arguments={"qk_head_dim": "nope_dim", "emb_dim": "rope_dim"},
-        refuses=(*_REFUSES, "rotary_interleaved"),
+        refuses=(*_REFUSES, "rotary_interleaved", "lanes_apart", *_WRITTEN),
         **_COMMON,
     ),
     _key_value("fused_apply_mla_rope_for_kv", "legacy"),

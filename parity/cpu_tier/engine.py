@@ -196,6 +196,8 @@ def _argument(executor: Any, name: str, value: Any) -> Any:
     """What the kernel gets for an argument; pointers remember which argument they are."""
     if name in executor.constexprs:
         return value
+    if isinstance(value, torch.Tensor) and value.is_meta:
+        raise TypeError(f"Expected memory behind tensor {name} of a kernel but it is on meta.")
     argument = interpreter._implicit_cvt(value)
     if isinstance(value, torch.Tensor):
         argument.handle.attr[ARGUMENT] = name

@@ -185,10 +185,9 @@ def test_every_fault_is_tested() -> None:
 def of_our_kernels() -> tuple[dict[str, bytes], list[Mutant]]:
     specs = resolve("parity").values()
     names = [spec.candidate.partition(":")[2] for spec in specs]
-    modules = {spec.candidate.partition(":")[0].rpartition(".")[2] for spec in specs}
-    modules |= {"checks", "positions", "rotation", "tiles"}
-    sources = {f"kernels/{m}.py": (ROOT / "kernels" / f"{m}.py").read_bytes() for m in modules}
-    return sources, mutants(dict(sorted(sources.items())), names)
+    files = sorted((ROOT / "kernels").glob("*.py"))
+    sources = {f"kernels/{path.name}": path.read_bytes() for path in files}
+    return sources, mutants(sources, names)
 
 
 def test_mutants_of_our_kernels_are_python_and_all_different() -> None:

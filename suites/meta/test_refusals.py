@@ -1,0 +1,81 @@
+"""Illegal calls: each is refused by the guard that it is meant for, so that its loss would show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+
+from parity.broken_calls import BREAKS
+from parity.case import Case
+from parity.catalog import resolve
+from parity.generate import plan
+from parity.inputs import build_inputs
+from parity.observe import candidate_function
+from parity.runner import device
+
+PHRASES = {
+    "narrow_table": "wide but it is",
+    "wide_table": "wide but it is",
+    "short_table": "Expected tables of at least",
+    "table_of_integers": "or the dtype of the data",
+    "one_table_in_another_dtype": "or the dtype of the data",
+    "data_of_integers": "in float32, bfloat16 or float16",
+    "data_without_heads": r"as \[S, B, H, D\]",
+    "one_lane_too_few": "rotated lanes but the tensor has|an even emb_dim",
+    "data_of_two_dtypes": "Expected (k_pos_emb|nope) in",
+    "rows_of_two_lengths": "(leading sizes|k_pos_emb) .* got",
+    "cu_seqlens_of_floats": "one row of int32 or int64",
+    "cu_seqlens_in_two_dimensions": "one row of int32 or int64",
+    "position_ids_too_few": "position_ids of length",
+    "rank_beyond_its_group": "cp_rank < cp_size",
+    "rotary_interleaved": "rotary_interleaved=False",
+    "odd_rope_dim": "an even emb_dim",
+    "negative_kept_lanes": "no negative number",
+    "lanes_apart": "the last stride of (t|kv)",
+    "first_lane_too_few": "Expected kv .* got",
+    "overlapping_elements": "no two elements",
+    "too_many_rows": r"at most 2\*\*30 rows",
+    "table_lanes_apart": "the last stride of cos",
+    "table_of_three_axes": r"cos as \[P",
+    "table_with_a_batch": r"cos as \[P",
+    "tables_of_two_lengths": "cos and sin alike",
+    "tables_of_two_dtypes": "cos and sin alike",
+    "packing_with_sbhd": "no packing",
+    "neither_packing_nor_positions": "cu_seqlens or position_ids",
+    "padded_offsets_too_few": "cu_seqlens_padded of length",
+    "cu_seqlens_apart": "cu_seqlens contiguous",
+    "cu_seqlens_empty": "its leading 0",
+    "unknown_tile": "tile in",
+}
+
+
+@cache
+def planned(op: str) -> list[Case]:
+    return plan(resolve("parity")[op], 0, 0)
+
+
+def calls(name: str) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """One illegal call of this kind for every op whose contract names it."""
+    for spec in resolve("parity").values():
+        if name not in spec.refuses:
+            continue
+        for case in planned(spec.name):
+            inputs = build_inputs(spec, case, device())
+            given = {item.name: inputs.tensors.get(item.name) for item in spec.inputs}
+            arguments = {key: item.tensor if item else None for key, item in given.items()}
+            call = BREAKS[name](inputs, arguments | inputs.constants | dict(case.tile))
+            if call is not None:
+                yield candidate_function(spec.candidate), call
+                break
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_a_broken_call_meets_its_own_guard(name: str) -> None:
+    made = list(calls(name))
+    assert made
+    for candidate, call in made:
+        with pytest.raises(ValueError, match=PHRASES[name]):
+            candidate(**call)
