@@ -11,6 +11,7 @@ from .case import Case
 from .checks import Evidence
 from .observe import describe_error
 from .record import Finding
+from .registered import opcheck, registered
 from .saved import saved_tensors
 from .second_order import double_backward
 from .spec import OpSpec, Unsupported
@@ -58,9 +59,10 @@ def behaves(evidence: Evidence) -> tuple[str, list[Finding]]:
     """Hold the case to its effect."""
     inputs = evidence.seen.inputs
     name = chosen(inputs.spec, inputs.case)
+    effect = effects_of(inputs.spec)[name]
     check = f"effect:{name}"
     try:
-        return check, list(EFFECTS[name].rule(evidence))
+        return check, list(effect.rule(evidence))
     except Unsupported:
         return "", []
     except Exception as error:  # noqa: BLE001  # the first run was clean, so this is the op's fault
@@ -71,6 +73,12 @@ def behaves(evidence: Evidence) -> tuple[str, list[Finding]]:
 
 def chosen(spec: OpSpec, case: Case) -> str:
     """The first effect that applies, in an order that depends on the case's seed only."""
-    shares = [effect.share for effect in EFFECTS.values()]
-    drawn = Random(f"effect/{case.seed}").sample(list(EFFECTS), sum(shares), counts=shares)
-    return next(name for name in drawn if EFFECTS[name].applies(spec, case))
+    effects = effects_of(spec)
+    shares = [effect.share for effect in effects.values()]
+    drawn = Random(f"effect/{case.seed}").sample(list(effects), sum(shares), counts=shares)
+    return next(name for name in drawn if effects[name].applies(spec, case))
+
+
+def effects_of(spec: OpSpec) -> dict[str, Effect]:
+    """The effects an op may be held to: an operator of torch has one more."""
+    return EFFECTS | ({"opcheck": Effect(opcheck)} if registered(spec) else {})

@@ -1,7 +1,7 @@
 """Streams, devices and torch.compile: the same bits whichever way an op is called.
 
-None of our ops is a registered operator of torch (``torch.library``), so ``opcheck`` has nothing to
-check: they are Python functions around ``torch.autograd.Function``.
+Our ops are Python functions around ``torch.autograd.Function``; one that is registered with
+``torch.library`` is held to ``opcheck`` by :mod:`parity.registered`, with a GPU or without.
 """
 
 from collections.abc import Callable
