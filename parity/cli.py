@@ -60,7 +60,7 @@ cli.add_command(triage)
 @click.argument("case", required=False)
 @click.option("--run", metavar="RUN", help="Look in this run only [default: the newest].")
 @click.option("--ops", metavar="NAME", help="The contracts of a case given as a file.")
-@click.option("--list", "listed", is_flag=True, help="List the recorded failures of head.")
+@click.option("--list", "listed", is_flag=True, help="List the failures of head in that run.")
 def replay(case: str | None, run: str | None, ops: str | None, listed: bool) -> int:
     """Run one recorded case again: CASE is an id, as printed with a failure, or a case file."""
     from . import replay as again
@@ -68,8 +68,9 @@ def replay(case: str | None, run: str | None, ops: str | None, listed: bool) -> 
 
     project = project_root()
     if listed:
-        for run_id, record, finding in again.listing(project, run):
-            _say(f"{record.case_id}  {run_id}  {record.op}: {finding.sentence}")
+        for failure in again.listing(project, run):
+            more = f" (and {failure.cases - 1} more)" if failure.cases > 1 else ""
+            _say(f"{failure.case_id}  {failure.run}  {failure.op}: {failure.sentence}{more}")
         return Exit.OK
     if case is None:
         raise click.UsageError(

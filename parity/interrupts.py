@@ -51,5 +51,8 @@ def result(future: Future[Result]) -> Result:
 
 
 def _note(number: int, frame: FrameType | None) -> None:
+    """Note the first request; whoever asks again does not want to wait for a safe place."""
     global _asked
+    if _asked:
+        raise KeyboardInterrupt
     _asked = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -178,13 +179,20 @@ def _synchronize(device: torch.device) -> None:
 
 def describe_error(error: Exception) -> tuple[str, str]:
     """(exception class with its message freed of numbers and addresses, frame it came from)."""
-    lines = str(error).strip().splitlines()
+    lines = _without_places(str(error)).strip().splitlines()
     message = re.sub(r"0x[0-9a-fA-F]+|\d+", "N", lines[0] if lines else "")[:160]
     name = type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not _is_foreign(frame.filename)] or list(frames)
     place = f"{Path(own[-1].filename).name}:{own[-1].name}" if own else ""
     return (f"{name}: {message}" if message else name), place
+
+
+def _without_places(message: str) -> str:
+    """A message with files below the import path as seen from there: arms lie apart."""
+    for folder in sorted({folder for folder in sys.path if folder}, key=len, reverse=True):
+        message = message.replace(f"{folder.rstrip('/')}/", "")
+    return message
 
 
 def _is_foreign(filename: str) -> bool:

@@ -12,7 +12,7 @@ from .arms import Arm, working_tree, workspace
 from .case import Case
 from .git import Refused
 from .isolation import Worker, workers
-from .record import Finding, Record
+from .record import Record
 from .runs import Run, all_runs
 from .verdict import Exit, findings_of
 
@@ -127,10 +127,25 @@ def _signatures(record: Record) -> set[str]:
     return {finding.signature for finding in findings_of(record)}
 
 
-def listing(project: Path, run: str | None) -> Iterator[tuple[str, Record, Finding]]:
-    """Run id, record and first finding of every failure of head, the newest run first."""
+@dataclass
+class Failure:
+    """What head's failures of one op and signature have in common, and where to see it."""
+
+    run: str
+    op: str
+    case_id: str
+    sentence: str
+    cases: int = 0
+
+
+def listing(project: Path, run: str | None) -> list[Failure]:
+    """Head's failures in a run, by op and signature; without ``run`` in the newest with any."""
     for item in _runs(project, run):
+        found: dict[tuple[str, str], Failure] = {}
         for record in item.all_records():
-            findings = findings_of(record)
-            if findings and record.arm == "head":
-                yield item.id, record, findings[0]
+            for finding in findings_of(record) if record.arm == "head" else ():
+                new = Failure(item.id, record.op, record.case_id, finding.sentence)
+                found.setdefault((record.op, finding.signature), new).cases += 1
+        if found:
+            return list(found.values())
+    return []

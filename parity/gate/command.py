@@ -77,10 +77,11 @@ def _compare(run: Run, arms: tuple[Arm, ...], request: Request) -> int:
     from .report import conclude
     from .setup import prepare
 
-    output = terminal.console()
     lock = taken(run.lock_file)
-    resumed = bool(run.document("run"))
-    with workers(arms, run.workspace / "triton", run.folder) as team:
+    if lock is None:
+        raise Refused(f"Expected a gate that was stopped but run {run.id} is still at work.")
+    output, resumed = terminal.console(), bool(run.document("run"))
+    with lock, workers(arms, run.workspace / "triton", run.folder) as team:
         try:
             comparison = prepare(run, team, request)
         except (Refused, ValueError, KeyboardInterrupt):
@@ -98,8 +99,6 @@ def _compare(run: Run, arms: tuple[Arm, ...], request: Request) -> int:
         if request.power:
             result = with_power(project_root(), request, run.document("run")["arms"], result)
             run.write("result", result)
-    if lock:
-        lock.close()
     terminal.show_result(output, result, str(run.folder))
     return int(result["exit_code"])
 

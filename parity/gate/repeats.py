@@ -47,7 +47,7 @@ def settled(comparison: Comparison, judgements: list[Judgement]) -> list[Judgeme
     deadline = time.monotonic() + SECONDS
     groups: dict[Group, list[Judgement]] = {}
     for item in judgements:
-        if _may_be_chance(item):
+        if _may_be_chance(item) and _rests_on_its_case(comparison, item):
             groups.setdefault(_group(item), []).append(item)
     tallies = {
         group: _tallies(comparison, min(items, key=lambda i: weight(comparison.cases[i.case_id])))
@@ -63,12 +63,18 @@ def _group(item: Judgement) -> Group:
 
 
 def _may_be_chance(item: Judgement) -> bool:
-    """Verdicts that one run can give by chance; a timeout is too long to wait for again, and what
-    is counted, cost, is no finding that a repeat could show."""
-    if item.family.endswith("timeout") or item.family.startswith("cost"):
+    """Verdicts that one run can give by chance; a timeout is too long to wait for again."""
+    if item.family.endswith("timeout"):
         return False
     single = (Verdict.REGRESSION, Verdict.FIXED, Verdict.CHANGED_WITHIN_BOUND)
     return item.verdict in single or _comes_and_goes(item)
+
+
+def _rests_on_its_case(comparison: Comparison, item: Judgement) -> bool:
+    """Whether its case shows it; growth of traffic, say, is seen in several cases together."""
+    records = [comparison.records[arm].get(item.case_id) for arm in ("base", "head")]
+    findings = [finding for record in records if record for finding in findings_of(record)]
+    return not item.family or any(_as_large(finding, item) for finding in findings)
 
 
 def _comes_and_goes(item: Judgement) -> bool:

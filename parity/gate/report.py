@@ -35,7 +35,11 @@ def conclude(
         judgements = settled(comparison, judgements)
     judgements = marked(judgements, comparison.cases)
     judgements = comparison.known.applied(judgements, today)
-    worse = [item for item in generated if item["verdict"] == Verdict.REGRESSION]
+    of_code = comparison.known.applied([_judgement(item) for item in generated], today)
+    generated = [
+        item | {"known": judged.known} for item, judged in zip(generated, of_code, strict=True)
+    ]
+    worse = [item for item in of_code if item.counted == Verdict.REGRESSION]
     counted = [item.counted for item in judgements] + [Verdict.REGRESSION] * bool(worse)
     code = Exit.INTERRUPTED if interrupted else exit_code(counted)
     shrinker = Shrinker(comparison, judgements, SHRINK_SECONDS if may_ask else 0.0)
@@ -51,11 +55,17 @@ def conclude(
         "counts": counts,
         "ops": by_op,
         "coverage": _coverage(comparison),
-        "known_issues": comparison.known.states(judgements, today),
+        "known_issues": comparison.known.states([*judgements, *of_code], today),
         "items": [*generated, *(_item(group, shrinker) for group in _groups(judgements))],
     }
     comparison.run.write("result", result)
     return result
+
+
+def _judgement(item: dict[str, Any]) -> Judgement:
+    """An item about generated code, as known issues are looked for."""
+    verdict, case_id = Verdict(item["verdict"]), item["minimal_case"]
+    return Judgement(verdict, item["op"], case_id, item["signature"], item["family"])
 
 
 def _ops(comparison: Comparison) -> list[str]:

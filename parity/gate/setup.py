@@ -54,7 +54,7 @@ def prepare(run: Run, team: list[Worker], request: Request) -> Comparison:
         arms = {"base": baseline.header["arm"] | own} | arms
     _refuse_one_file(arms)
     if before:
-        _refuse_changes(run, before["arms"], arms)
+        refuse_changes(run, before["arms"], arms)
     known = _known(team, run)
     roots = {worker.arm.name: Path(worker.arm.root) for worker in team}
     where = (roots.get("base"), roots["head"])
@@ -118,7 +118,7 @@ def _refuse_one_file(arms: dict[str, dict[str, Any]]) -> None:
         )
 
 
-def _refuse_changes(run: Run, before: dict[str, Any], arms: dict[str, Any]) -> None:
+def refuse_changes(run: Run, before: dict[str, Any], arms: dict[str, Any]) -> None:
     """A run goes on only with what it began with."""
     for name, arm in arms.items():
         changed = differences(before[name]["fingerprint"], arm["fingerprint"])

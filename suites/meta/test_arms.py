@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from parity import git as git_module
-from parity.arms import import_roots, project_root, revisions, working_tree, workspace
+from parity.arms import import_roots, project_root, revision, revisions, working_tree, workspace
 from parity.git import Refused
 from parity.verdict import Exit
 
@@ -228,3 +228,79 @@ def test_git_ignores_what_parity_writes(repository: Path) -> None:
     workspace(repository)
     (repository / ".parity" / "junk").write_text("")
     assert not git_module.is_dirty(repository)
+
+
+def test_another_repository(repository: Path, tmp_path: Path) -> None:
+    """Its revisions are compared, and only the project is written to."""
+    commit(repository, "second")
+    project = tmp_path / "project"
+    project.mkdir()
+    with revisions(project, "HEAD~1", "HEAD", repository) as (base, head):
+        texts = [(Path(arm.root) / "kernel.py").read_text() for arm in (base, head)]
+        assert texts == ["first", "second"]
+        assert Path(base.root).is_relative_to(project)
+    assert left_over(repository) == left_over_in(project) == []
+    assert not (repository / ".parity").exists()
+    (repository / "kernel.py").write_text("third")
+    with revision(project, None, "base", repository) as arm:
+        assert (arm.name, arm.dirty) == ("base", True)
+        assert (Path(arm.root) / "kernel.py").read_text() == "third"
+    assert left_over_in(project) == []
+
+
+def left_over_in(project: Path) -> list[str]:
+    return [path.name for path in (project / ".parity").glob("trees*")]
+
+
+def test_what_a_killed_process_left_is_removed_and_the_living_are_spared(
+    repository: Path,
+) -> None:
+    commit(repository, "second")
+    dead = repository / ".parity" / "trees-dead"
+    git(repository, "worktree", "add", "-q", "--detach", str(dead / "base"), "HEAD")
+    with revisions(repository, "HEAD~1", "HEAD") as (living, _):
+        assert not dead.exists()
+        with revisions(repository, "HEAD~1", "HEAD"):
+            assert (Path(living.root) / "kernel.py").is_file()
+        assert (Path(living.root) / "kernel.py").is_file()
+    assert left_over(repository) == []
+
+
+@pytest.fixture
+def with_submodule(repository: Path, tmp_path: Path) -> Path:
+    """Two commits whose submodule ``lib`` is at "old" and at "new"."""
+    library = tmp_path / "library"
+    library.mkdir()
+    git(library, "init", "-q", "-b", "main")
+    commit(library, "old")
+    local = ("-c", "protocol.file.allow=always")
+    git(repository, *local, "submodule", "add", "-q", str(library), "lib")
+    git(repository, "commit", "-q", "-m", "library")
+    commit(library, "new")
+    git(repository / "lib", "pull", "-q")
+    git(repository, "commit", "-q", "-a", "-m", "newer library")
+    return repository
+
+
+def test_submodules_are_checked_out_at_the_commit_of_each_revision(with_submodule: Path) -> None:
+    (with_submodule / "lib" / "kernel.py").write_text("changed")
+    for head, expected in (("HEAD", "new"), (None, "changed")):
+        with revisions(with_submodule, "HEAD~1", head) as arms:
+            texts = [(Path(arm.root) / "lib" / "kernel.py").read_text() for arm in arms]
+            assert texts == ["old", expected]
+        assert left_over(with_submodule) == left_over(with_submodule / "lib") == []
+
+
+def test_a_submodule_that_lacks_the_commit_says_how_to_fetch_it(with_submodule: Path) -> None:
+    unknown = "0123456789" * 4
+    git(with_submodule, "update-index", "--cacheinfo", f"160000,{unknown},lib")
+    git(with_submodule, "commit", "-q", "-m", "unknown")
+    with pytest.raises(Refused, match="submodule lib but its checkout lacks it; run `git -C lib"):
+        revisions(with_submodule, "HEAD~1", "HEAD").__enter__()
+    assert left_over(with_submodule) == []
+
+
+def test_a_submodule_that_is_not_there_stays_empty(with_submodule: Path, tmp_path: Path) -> None:
+    git(tmp_path, "clone", "-q", str(with_submodule), "clone")
+    with revisions(tmp_path / "clone", "HEAD~1", "HEAD") as (base, _):
+        assert list((Path(base.root) / "lib").iterdir()) == []

@@ -160,11 +160,12 @@ def test_a_lost_process_costs_one_case(here: Path, monkeypatch: pytest.MonkeyPat
     """A crash, an exit and a hang in head end up as regressions; the other op is compared."""
     monkeypatch.setattr(isolation, "DEADLINE", 15.0)
     monkeypatch.setattr(report, "SHRINK_SECONDS", 0.0)
-    names = ("killed", "exits", "hangs", "well")
+    names = ("killed", "exits", "leaves", "hangs", "well")
     base = root(here / "base", names, dict.fromkeys(names, RIGHT))
     bodies = {
         "killed": "os.kill(os.getpid(), signal.SIGSEGV)",
         "exits": "os._exit(7)",
+        "leaves": "os._exit(0)",
         "hangs": "time.sleep(1000)",
         "well": RIGHT,
     }
@@ -173,6 +174,7 @@ def test_a_lost_process_costs_one_case(here: Path, monkeypatch: pytest.MonkeyPat
     found = {item["op"]: item for item in result(here)["items"]}
     assert found["killed"]["signature"] == "runs | process | crashed | SIGSEGV"
     assert found["exits"]["signature"] == "runs | process | crashed | exit code 7"
+    assert found["leaves"]["signature"] == "runs | process | crashed | exit code 0"
     assert found["hangs"]["signature"] == "runs | process | timeout"
     assert found["well"]["verdict"] == Verdict.IDENTICAL
 

@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from parity.case import Case
+from parity.gate.comparison import Comparison
 from parity.gate.known import Known, KnownIssue, load
+from parity.gate.report import conclude
+from parity.record import Record
+from parity.runs import Run
+from parity.spec import Input, OpSpec, Output
 from parity.verdict import Exit, Judgement, Verdict, exit_code
 
 TODAY = datetime.date(2026, 6, 1)
@@ -109,3 +115,21 @@ def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "known.toml").unlink()
     with pytest.raises(ValueError, match="No such file"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize(("signature", "code"), [("code | k | spills", 0), ("code | k | width", 1)])
+def test_generated_code_can_be_known_too(tmp_path: Path, signature: str, code: int) -> None:
+    spec = OpSpec("op", "a:f", "a:f", (Input("x", "rows"),), (Output("y"),), {})
+    case = Case("op", "plain", "float32", {"tokens": 1})
+    known = Known((replace(ISSUE, signature=signature, expires=datetime.date.max),))
+    comparison = Comparison(Run.create(tmp_path), {}, [(spec, case)], known)
+    comparison.run.write("run", {"arms": {}, "cases": 1})
+    for arm, records in comparison.records.items():
+        passed = Record(case.id, "op", arm, "passed", checks=("values",), digests={"y": "d"})
+        records[case.id] = passed
+    item = {"op": "op", "verdict": "REGRESSION", "minimal_case": case.id}
+    item |= dict.fromkeys(("signature", "family"), "code | k | spills")
+    result = conclude(comparison, [item])
+    assert result["exit_code"] == code
+    (entry,) = result["known_issues"]
+    assert entry["state"] == ("stale" if code else "matched")

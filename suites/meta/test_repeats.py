@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
+from parity.case import Case
 from parity.gate.chance import interval, more_often
-from parity.gate.repeats import Tally, judged
+from parity.gate.comparison import Comparison
+from parity.gate.repeats import Tally, judged, settled
+from parity.record import Record
+from parity.runs import Run
+from parity.spec import Input, OpSpec, Output
 from parity.verdict import EXIT_CODES, Exit, Judgement, Verdict
 
 FAMILY = "effect:repeats | y | nondeterministic"
@@ -72,3 +80,15 @@ def test_intervals_are_those_of_the_tables(hits: int, runs: int, low: float, hig
 def test_fisher(hits: tuple[int, int], other: tuple[int, int], chance: float) -> None:
     """The second is the lady tasting tea."""
     assert more_often(*hits, *other) == pytest.approx(chance)
+
+
+def test_what_no_single_case_shows_is_not_repeated(tmp_path: Path) -> None:
+    """Growth over several cases shows in no repeat of one, which would take its verdict away."""
+    spec = OpSpec("op", "a:f", "a:f", (Input("x", "rows"),), (Output("y"),), {})
+    case = Case("op", "plain", "float32", {"tokens": 1})
+    passed = Record(case.id, "op", "head", "passed", checks=("values",), digests={"y": "d"})
+    comparison = Comparison(Run.create(tmp_path), {}, [(spec, case)])
+    for records in comparison.records.values():
+        records[case.id] = passed
+    grown = replace(judgement(Verdict.REGRESSION, "traffic | loads grow"), case_id=case.id)
+    assert settled(comparison, [grown]) == [grown]

@@ -1,0 +1,147 @@
+"""A gate that is killed anywhere goes on, and gives the report that it would have given."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parity import cli
+from parity.runs import Run, all_runs
+from parity.verdict import Exit
+
+CONTRACTS = """
+from parity import Input, OpSpec, Output
+
+OPS = tuple(
+    OpSpec(
+        name=name,
+        candidate=f"own_kernel:{name}",
+        reference="own_kernel:reference",
+        inputs=(Input("x", "rows dim"),),
+        outputs=(Output("y"),),
+        axes={"dim": range(1, 9)},
+        dtypes=("float32",),
+        values=("normal",),
+        gradients=("contiguous",),
+    )
+    for name in ("right", "wrong")
+)
+"""
+KERNEL = """
+import time
+
+def reference(x, compute_dtype=None, magnitude=False):
+    return x * 2
+
+def right(x):
+    time.sleep(0.02)
+    return x * 2
+
+def wrong(x):
+    time.sleep(0.02)
+    return x * {factor}
+"""
+OPTIONS = ["--base-root", "base", "--head-root", "head", "--ops", "own_contracts:OPS"]
+GATE = ["gate", *OPTIONS, "--cases-per-op", "10"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    # The same for a gate in this process and in another: it is part of what a gate begins with.
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+    for name, factor in (("base", 2), ("head", 3)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "own_contracts.py").write_text(CONTRACTS)
+        (tmp_path / name / "own_kernel.py").write_text(KERNEL.format(factor=factor))
+    return tmp_path
+
+
+def started(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "parity", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def children(process: subprocess.Popen[str]) -> list[int]:
+    tasks = Path(f"/proc/{process.pid}/task").iterdir()
+    return [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
+
+
+def until(happened: Callable[[], bool], what: str) -> None:
+    give_up = time.monotonic() + 120
+    while not happened():
+        assert time.monotonic() < give_up, what
+        time.sleep(0.02)
+
+
+def lines(here: Path, name: str) -> int:
+    files = list(here.glob(f".parity/runs/*/{name}.jsonl"))
+    return len(files[0].read_bytes().splitlines()) if files else 0
+
+
+def newest(here: Path) -> Run:
+    return next(all_runs(here / ".parity"))
+
+
+def report(run: Run) -> dict[str, Any]:
+    return run.document("result") | {"run": ""}
+
+
+def killed(here: Path, process: subprocess.Popen[str], name: str, count: int) -> None:
+    """Kill a gate as soon as a file has so many lines; its workers must end with it."""
+    until(lambda: lines(here, name) >= count or process.poll() is not None, f"no {name}")
+    assert process.poll() is None, "the gate ended before it was killed"
+    workers = children(process)
+    process.kill()
+    process.communicate()
+    until(lambda: not any(map(alive, workers)), "workers outlive their gate")
+
+
+def alive(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def test_a_gate_killed_twice_gives_the_same_report(here: Path) -> None:
+    """Once among the planned cases, with a line cut off, and once while it shrinks."""
+    assert cli.run(GATE) == Exit.REGRESSION
+    whole = newest(here)
+    whole.folder.rename(here / "whole")
+    killed(here, started(*GATE), "records-head", random.randrange(1, 18))
+    stopped = newest(here)
+    with (stopped.folder / "records-head.jsonl").open("a") as file:
+        file.write('{"case_id": "cut o')
+    killed(here, started("gate", "--resume"), "probes-head", 1)
+    assert cli.run(["gate", "--resume"]) == Exit.REGRESSION
+    assert newest(here) == stopped
+    for arm in ("base", "head"):
+        ran = Counter(record.case_id for record in stopped.recorded("records", arm))
+        assert set(ran.values()) == {1}
+    assert report(stopped) == report(Run(here / "whole"))
+    assert cli.run(["gate", "--resume"]) == Exit.USAGE  # it came to its end
+
+
+def test_a_killed_worker_costs_one_case_and_two_gates_do_not_meet(here: Path) -> None:
+    """Both at once, in one folder; one of them loses a worker."""
+    gates = [started(*GATE), started(*GATE)]
+    until(lambda: len(list(here.glob(".parity/runs/*/records-head.jsonl"))) == 2, "no records")
+    os.kill(children(gates[0])[-1], signal.SIGKILL)
+    for process in gates:
+        process.communicate(timeout=120)
+    assert [process.returncode for process in gates] == [Exit.REGRESSION] * 2
+    counts = [json.loads(f.read_text())["counts"] for f in here.glob(".parity/runs/*/result.json")]
+    lost = sorted(found.pop("INFRASTRUCTURE", 0) for found in counts)
+    assert lost == [0, 1]
