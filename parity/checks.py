@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -27,6 +27,7 @@ class Evidence:
     seen: Observation
     expected: Expectation
     specified: torch.Tensor | None
+    _known: dict[tuple[str, str], torch.Tensor] = field(default_factory=dict, repr=False)
 
     def comparable(self) -> Iterator[str]:
         """Tensors that exist on both sides with one structure: all the others have a finding."""
@@ -44,15 +45,43 @@ class Evidence:
         """``tensor``, which has the shape of result ``name``, with zeros where any value is right:
         in rows that the contract leaves open, and where M is so near the largest number of the
         dtype that a correct kernel may or may not overflow."""
+        keep = self._once("keep", name, self._settled)
+        return torch.where(keep, tensor, torch.zeros_like(tensor))
+
+    def bound(self, name: str) -> torch.Tensor:
+        """How far result ``name`` may be from its oracle, float64, its shape."""
+        return self._once("bound", name, self._bound)
+
+    def _once(self, what: str, name: str, find: Callable[[str], torch.Tensor]) -> torch.Tensor:
+        """Every check and every further run asks again."""
+        if (what, name) not in self._known:
+            self._known[what, name] = find(name)
+        return self._known[what, name]
+
+    def _settled(self, name: str) -> torch.Tensor:
         magnitude, dtype = self.expected.magnitude[name], self.expected.reference[name].dtype
-        reach = magnitude + bound_of(self, name)
+        reach = magnitude + self.bound(name)
         copied = must_keep_bits(
             dtype, oracle=self.expected.oracle[name], terms=self.expected.terms[name]
         )
         keep = ~(magnitude.isfinite() & (reach >= torch.finfo(dtype).max)) | copied
         if self.specified is not None and self._has_rows(name):
-            keep = keep & self.specified.view(-1, *[1] * (tensor.dim() - 1))
-        return torch.where(keep, tensor, torch.zeros_like(tensor))
+            keep = keep & self.specified.view(-1, *[1] * (magnitude.dim() - 1))
+        return keep
+
+    def _bound(self, name: str) -> torch.Tensor:
+        spec, given = self.seen.inputs.spec, self.seen.inputs.tensors
+        dtype = self.seen.results[name].dtype
+        tables = [given[item.name].tensor.dtype for item in spec.inputs if item.kind == "cos"]
+        return limit(
+            spec,
+            name,
+            dtype,
+            tables[0] if tables else dtype,
+            oracle=self.expected.oracle[name],
+            magnitude=self.expected.magnitude[name],
+            terms=self.expected.terms[name],
+        )
 
 
 def runs(evidence: Evidence) -> Iterator[Finding]:
@@ -150,7 +179,7 @@ def oracle_mismatch(evidence: Evidence, name: str) -> Mismatch | None:
     summed = name in (*evidence.seen.inputs.spec.sums, *evidence.seen.inputs.spec.rounded_sums)
     return (
         non_finite(actual=actual, expected=oracle)
-        or within(actual=actual, expected=oracle, limit=bound_of(evidence, name))
+        or within(actual=actual, expected=oracle, limit=evidence.bound(name))
         or same_bits(
             actual=actual,
             expected=oracle.to(actual.dtype),
@@ -167,26 +196,10 @@ def headroom(evidence: Evidence) -> dict[str, float]:
         share = used_share(
             actual=evidence.settled(name, evidence.seen.results[name]),
             expected=evidence.settled(name, evidence.expected.oracle[name]),
-            limit=bound_of(evidence, name),
+            limit=evidence.bound(name),
         )
         largest[name] = float(share.nan_to_num(nan=torch.inf).max()) if share.numel() else 0.0
     return largest
-
-
-def bound_of(evidence: Evidence, name: str) -> torch.Tensor:
-    """How far result ``name`` may be from its oracle, float64, its shape."""
-    inputs = evidence.seen.inputs
-    tables = [inputs.tensors[i.name].tensor.dtype for i in inputs.spec.inputs if i.kind == "cos"]
-    dtype = evidence.seen.results[name].dtype
-    return limit(
-        inputs.spec,
-        name,
-        dtype,
-        tables[0] if tables else dtype,
-        oracle=evidence.expected.oracle[name],
-        magnitude=evidence.expected.magnitude[name],
-        terms=evidence.expected.terms[name],
-    )
 
 
 def equals_reference(evidence: Evidence) -> Iterator[Finding]:
@@ -286,7 +299,7 @@ def _value_finding(evidence: Evidence, check: str, name: str, mismatch: Mismatch
     actual = evidence.seen.results[name][mismatch.worst]
     step = float(ulp(oracle, actual.dtype))
     off = abs(float(actual) - float(oracle)) / step
-    allowed = float(bound_of(evidence, name)[mismatch.worst]) / step
+    allowed = float(evidence.bound(name)[mismatch.worst]) / step
     what = "the reference's bits" if check == "reference_bits" else "the float64 oracle"
     return Finding(
         check,

@@ -98,12 +98,18 @@ def _digest_of(oracle: Mapping[str, torch.Tensor]) -> str:
 
 
 def _digests(evidence: Evidence) -> dict[str, str]:
-    """SHA-256 of every result, over the elements that have one right value."""
+    """SHA-256 of every result, over the elements that have one right value.  A NaN counts as one,
+    whatever its payload: every tier makes its own."""
     results = dict(evidence.seen.results)
     results |= {name: evidence.settled(name, results[name]) for name in evidence.comparable()}
     return {
-        name: hashlib.sha256(tensor_bytes(tensor)).hexdigest() for name, tensor in results.items()
+        name: hashlib.sha256(tensor_bytes(_one_nan(tensor))).hexdigest()
+        for name, tensor in results.items()
     }
+
+
+def _one_nan(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.masked_fill(tensor.isnan(), torch.nan) if tensor.is_floating_point() else tensor
 
 
 def device() -> torch.device:

@@ -8,6 +8,7 @@ and of the tensor's name.  The map from bits to numbers is our own and exact in 
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ def raw_bits(seed: int, name: str, count: int) -> NDArray[np.uint64]:
     return np.random.Philox(key=int.from_bytes(digest[:16], "little")).random_raw(count)
 
 
+@lru_cache(maxsize=32)  # every run of a case asks again; whoever gets them copies them
 def floats(seed: int, name: str, count: int, regime: str, dtype: str, *, sums: bool) -> Floats:
     """``count`` values of a regime for a tensor of ``dtype``, float64, [count].
 

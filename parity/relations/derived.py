@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..bounds import must_keep_bits
 from ..case import Case
-from ..checks import Evidence, bound_of
+from ..checks import Evidence
 from ..comparators import Mismatch, non_finite, same_bits, structure, within
 from ..generate import is_legal
 from ..inputs import HOST, Inputs, build_inputs, incoming_gradient, shape_of
@@ -205,6 +205,6 @@ def agreement(evidence: Evidence, name: str, actual: Tensor, expected: Tensor) -
     exact = must_keep_bits(actual.dtype, oracle=evidence.expected.oracle[name], terms=terms)
     return (
         non_finite(actual=actual, expected=expected)
-        or within(actual=actual, expected=expected, limit=2 * bound_of(evidence, name))
+        or within(actual=actual, expected=expected, limit=2 * evidence.bound(name))
         or same_bits(actual=actual, expected=expected, where=exact, signed_zero=exact)
     )

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..case import Case
-from ..checks import Evidence, bound_of
+from ..checks import Evidence
 from ..comparators import Mismatch, non_finite, same_bits, within
 from ..inputs import HOST, Inputs
 from ..oracle import Tensors, data_names, expect, resolve_function
@@ -73,14 +73,14 @@ def _limit(inputs: Inputs, there: Evidence, again: Evidence, output: str, start:
     """The bound of the module's docstring, float64, in the shape of the output."""
     tensors = {name: item.tensor for name, item in inputs.tensors.items()}
     wide = {name: t.double().abs() for name, t in tensors.items() if t.is_floating_point()}
-    errors = _parted(bound_of(there, output), wide, data_names(inputs))
+    errors = _parted(there.bound(output), wide, data_names(inputs))
     absent = {item.name: None for item in inputs.spec.inputs}
     given = {**absent, **tensors, **wide, **errors, **inputs.constants}
     reference = resolve_function(inputs.spec.reference)
     carried: Tensor = reference(**given, compute_dtype=torch.float64, magnitude=True)
     cos, sin = (_table(inputs, kind).double() for kind in ("cos", "sin"))
     longest = (cos**2 + sin**2 - 1).abs().max()
-    return bound_of(again, output) + carried + longest * start.double().abs()
+    return again.bound(output) + carried + longest * start.double().abs()
 
 
 def _table(inputs: Inputs, kind: str) -> Tensor:

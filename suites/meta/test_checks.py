@@ -34,6 +34,12 @@ def _one_nan(x: Tensor, r: Tensor) -> Tensor:
     return y
 
 
+def _other_nan(x: Tensor, r: Tensor) -> Tensor:
+    y = forward(x, r)
+    y.view(torch.int32)[y.isnan()] = 0x7FC12345
+    return y
+
+
 def _forgets_a_head(x: Tensor, r: Tensor) -> Tensor:
     y = torch.empty_like(x)
     y[:, :-1] = forward(x, r)[:, :-1]
@@ -80,6 +86,7 @@ strided = planted(_transposed)
 no_gradient = planted(backward=lambda grad: (None, backward(grad)[1]))
 wrong_lane = planted(_wrong_lane)
 one_nan = planted(_one_nan)
+other_nan = planted(_other_nan)
 half_precise = planted(lambda x, r: (0.75 * x - (0.375 * r).bfloat16()).to(x.dtype))
 forgets_a_head = planted(_forgets_a_head)
 writes_its_input = planted(_writes_its_input)
@@ -306,3 +313,11 @@ def from_zero(x: Tensor, r: Tensor) -> Tensor:
 def test_a_reference_that_fails_is_named() -> None:
     with pytest.raises(ValueError, match=r"Expected the reference .*to run.*mend it"):
         _run("honest", small_case("float32"), reference=f"{__name__}:honest")
+
+
+def test_a_nan_of_another_payload_is_no_change() -> None:
+    case = small_case("float32")
+    case = replace(case, variants={**case.variants, "values": "nan_lane"})
+    other, honest = _run("other_nan", case), _run("honest", case)
+    assert other.findings == honest.findings == ()
+    assert other.digests == honest.digests
