@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from concurrent.futures import wait
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from .. import git
 from ..arms import revision
 from ..case import Case
 from ..git import Refused
-from ..isolation import Worker, workers
+from ..isolation import Worker, share_out, workers
 from ..record import Record
 from ..verdict import Exit, findings_of
 from .night import Failure
@@ -104,6 +103,6 @@ class Bisection:
             return None  # contracts that do not import
         if case.op not in specs:
             return None
-        future = worker.run(specs[case.op], case)
-        wait([future])
-        return worker.outcome(future, case)
+        found: list[Record] = []
+        share_out([worker], [(specs[case.op], case)], lambda case: None, found.append)
+        return found[0]

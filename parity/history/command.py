@@ -11,6 +11,7 @@ import click
 from .. import git
 from ..arms import project_root, workspace
 from ..git import Refused
+from ..interrupts import deferred
 from ..reports.nightly import stretch
 from ..verdict import Exit
 from . import store
@@ -85,7 +86,7 @@ def _overview(nights: list[Night]) -> Iterator[str]:
 
 
 def _where(found: Appearance, tonight: Night) -> str:
-    state = "still there" if found.last is tonight else f"gone since night {found.last.id}"
+    state = "still there" if found.last is tonight else f"last in night {found.last.id}"
     unsteady = ", flickers" if found.flickers else ""
     return f"first in night {found.first.id}, shown by {found.count}, {state}{unsteady}"
 
@@ -119,7 +120,7 @@ def _bisect(project: Path, seen: list[Appearance], good: str | None) -> int:
     if good is None and found.before is None:
         raise Refused("Expected a commit that passes but no night knows one; name it with --good.")
     start = git.commit(top, good, "good") if good else str(found.before and found.before.commit)
-    with tempfile.TemporaryDirectory() as scratch:
+    with deferred(), tempfile.TemporaryDirectory() as scratch:
         ops = found.first.ops or None
         bisection = Bisection(project, ops, found.failure, Path(scratch), _say)
         culprit = bisection.first_bad(start, git.commit(top, found.first.commit, "first night"))

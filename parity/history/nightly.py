@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from ..interrupts import deferred
 from ..profiles import PROFILES
 
 
@@ -44,7 +45,7 @@ def nightly(ref: str, ops: str | None, profile: str, folder: Path | None, machin
     private = workspace(project)
     folder = folder or private / "history"
     history = store.read(folder)
-    with revision(project, ref) as arm:
+    with deferred(), revision(project, ref) as arm:
         run = Run.create(private)
         run.write(
             "run", {"kind": "nightly", "ops": ops, "seed": 0, "arms": {"head": arm.to_dict()}}

@@ -13,6 +13,7 @@ from typing import Any
 from ..arms import Arm
 from ..case import Case
 from ..git import Refused
+from ..interrupts import result
 from ..isolation import Job, Worker, share_out, workers
 from ..profiles import Profile
 from ..progress import progress
@@ -50,11 +51,12 @@ def run_night(plan: Plan, arm: Arm, run: Run) -> tuple[Night, bool]:
     with workers([arm] * count, run.folder.parent.parent / "triton", run.folder) as team:
         try:
             found, jobs, about = _prepare(plan, team[0])
-        except (Refused, ValueError):
+        except (Refused, ValueError, KeyboardInterrupt):
             shutil.rmtree(run.folder)  # nothing ran, so there is nothing to keep
             raise
         records, seconds, interrupted = _perform(run, team, jobs)
     if not records:
+        shutil.rmtree(run.folder)
         raise Refused("Interrupted before any case ran, so nothing was kept.", Exit.INTERRUPTED)
     night = Night(
         id=run.id,
@@ -75,7 +77,7 @@ def _prepare(plan: Plan, worker: Worker) -> tuple[Search, list[Job], dict[str, A
     draws = f"{plan.machine}/{plan.history.next_number(plan.machine)}"
     try:
         specs = worker.specs(plan.ops).result()
-        about = worker.describe(specs).result()
+        about = result(worker.describe(specs))
     except (Misplaced, RuntimeError) as error:
         raise Refused(str(error), Exit.FAULT) from error
     found = search(plan.project, specs, plan.profile, plan.history.nights, draws)
