@@ -7,6 +7,8 @@ is counted exactly (Mann and Whitney 1947), ties counting against an alarm.  It 
 ``RATE`` divided by the number of series looked at, so that a machine raises at most one false
 alarm in 1 / ``RATE`` nights (Boole's inequality), and at most 60 ``RATE`` = 0.6 % of all quiet
 stretches of 60 nights hold one.
+
+Costs are counted and do not scatter: a rise is one on the night it happens.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from math import comb
 from statistics import median
 
@@ -24,7 +27,7 @@ RECENT = 7
 RATE = 1e-4
 # A move that nobody would act on is none, however certain.  The time of a case is that of the whole
 # machine, which its other work moves too.
-SMALLEST = {"headroom": 1.05, "code": 1.05, "time": 1.25}
+SMALLEST = {"headroom": 1.05, "cost": 1.05, "time": 1.25}
 
 Series = tuple[str, str, str]
 
@@ -48,9 +51,11 @@ class Drift:
 def drifts(nights: Sequence[Night]) -> list[Drift]:
     """What has drifted as of the last of these nights, which are of one series and sorted."""
     stretches = {series: _stretch(nights, series) for series in nights[-1].measures()}
-    long = {s: found for s, found in stretches.items() if len(found) > RECENT}
+    counted = {s: found for s, found in stretches.items() if s[1] == "cost"}
+    long = {s: found for s, found in stretches.items() if s[1] != "cost" and len(found) > RECENT}
     limit = RATE / max(1, len(long))
-    found = (_drift(series, stretch, limit) for series, stretch in long.items())
+    found = [_rise(series, stretch) for series, stretch in counted.items()]
+    found += [_drift(series, stretch, limit) for series, stretch in long.items()]
     return [drift for drift in found if drift is not None]
 
 
@@ -65,6 +70,15 @@ def _stretch(nights: Sequence[Night], series: Series) -> list[tuple[Night, float
         if total.complete and value is not None:
             found.append((night, value))
     return found[::-1]
+
+
+def _rise(series: Series, stretch: list[tuple[Night, float]]) -> Drift | None:
+    """The last rise within the last week that still stands."""
+    tonight = stretch[-1][1] if stretch else 0.0
+    for (last, before), (first, after) in reversed([*pairwise(stretch[-RECENT - 1 :])]):
+        if min(after, tonight) > SMALLEST[series[1]] * before:
+            return Drift(series, before, tonight, last, first)
+    return None
 
 
 def _drift(series: Series, stretch: list[tuple[Night, float]], limit: float) -> Drift | None:

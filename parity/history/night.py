@@ -66,7 +66,7 @@ class Passed:
 
 @dataclass(frozen=True)
 class Measure:
-    """A number to watch; ``of`` is headroom, code or time."""
+    """A number to watch; ``of`` is headroom, cost or time."""
 
     op: str
     of: str

@@ -96,7 +96,8 @@ def rows(
     failures = _failures(search, records)
     for op, cases in search.fixed.items():
         yield _total(op, cases, records)
-        yield from _measures(op, [records[c.id] for c in cases if c.id in records], seconds)
+        pairs = [(case, records[case.id]) for case in cases if case.id in records]
+        yield from _measures(op, pairs, seconds)
     yield from failures.values()
     for key, case in search.remembered.items():
         record = records.get(case.id)
@@ -113,16 +114,26 @@ def _total(op: str, cases: list[Case], records: Mapping[str, Record]) -> Total:
     return Total(op, len(cases), ran, statuses["unsupported"], digest[:12])
 
 
-def _measures(op: str, records: list[Record], seconds: Mapping[str, float]) -> Iterator[Measure]:
-    """Mean headroom of every tensor and median time of a case, over the fixed cases."""
-    headroom = defaultdict(list)
-    for record in records:
+def _measures(
+    op: str, pairs: list[tuple[Case, Record]], seconds: Mapping[str, float]
+) -> Iterator[Measure]:
+    """Over the fixed cases: mean headroom of every tensor and dtype, mean costs, median time.
+
+    Another dtype has another bound, and one that its last rounding uses up would hide the others.
+    """
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for case, record in pairs:
         for name, share in record.headroom.items():
             if isfinite(share):
-                headroom[name].append(share)
-    for name, shares in headroom.items():
-        yield Measure(op, "headroom", name, mean(shares))
-    times = [seconds[record.case_id] for record in records if record.case_id in seconds]
+                found["headroom", f"{name} in {case.dtype}"].append(share)
+        for name, count in record.cost.items():
+            found["cost", name].append(count)
+        if record.traffic:
+            moved = (counts["loaded"] + counts["stored"] for counts in record.traffic.values())
+            found["cost", "bytes moved"].append(sum(moved))
+    for (of, name), values in found.items():
+        yield Measure(op, of, name, mean(values))
+    times = [seconds[record.case_id] for _, record in pairs if record.case_id in seconds]
     if times:
         yield Measure(op, "time", "seconds of a case", median(times))
 

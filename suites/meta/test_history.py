@@ -107,6 +107,26 @@ def drifting(values: Sequence[float]) -> list[drift.Drift]:
     return drift.drifts([night(i, "c", rows) for i, rows in enumerate(kept)])
 
 
+def rising(values: Sequence[float]) -> list[list[int]]:
+    """For each night the first nights of the rises in a count that it tells of."""
+    total = Total("op", 1, 1, 0, "plan")
+    nights = [
+        night(i, "c", (total, Measure("op", "cost", "forward launches", value)))
+        for i, value in enumerate(values)
+    ]
+    told = (drift.drifts(nights[: count + 1]) for count in range(len(nights)))
+    return [[found.first.number for found in drifts] for drifts in told]
+
+
+def test_a_count_that_rises_is_told_at_once_and_for_a_week() -> None:
+    assert rising([2.0] * 3 + [3.0] * 9) == [[]] * 3 + [[3]] * 7 + [[]] * 2
+
+
+def test_a_count_that_stays_falls_or_comes_back_is_no_drift() -> None:
+    assert not any(rising([2.0, 2.0, 2.05, 2.05, 1.0, 1.0]))
+    assert rising([2.0, 3.0, 2.0]) == [[], [1], []]
+
+
 def test_other_fixed_cases_begin_a_new_series() -> None:
     nights = [
         night(i, "c", (Total("op", 1, 1, 0, f"plan {i < 40}"), Measure("op", "headroom", "y", v)))
