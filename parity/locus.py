@@ -34,13 +34,16 @@ def words(where: torch.Tensor, rotated: torch.Tensor, case: Case) -> str:
 
 
 def numbers(where: torch.Tensor, case: Case) -> str:
-    """The indices that are hit on each axis of more than one, as in ``heads 8..10 of 11``."""
+    """The indices that are hit on each axis of more than one, as in ``heads 8..10 of 11``, with
+    the tiles; nothing for a single element."""
     hit = cube(where, case).cpu()
     axes = {"tokens": hit.flatten(1).any(1), "heads": hit.any(2).any(0)}
     axes["lanes"] = hit.flatten(0, 1).any(0)
     told = [f"{name} {_ranges(mask)}" for name, mask in axes.items() if len(mask) > 1]
     tiles = [f"{name} {size}" for name, size in case.tile.items() if size]
-    return ", ".join(told + ([f"tiles of {', '.join(tiles)}"] if tiles else []))
+    if told and tiles:
+        told.append(f"tiles of {', '.join(tiles)}")
+    return ", ".join(told)
 
 
 def cube(tensor: torch.Tensor, case: Case) -> torch.Tensor:

@@ -103,6 +103,8 @@ def test_the_numbers_are_those_of_this_case() -> None:
     where[[0, 5, 6], 4:, 3::2] = True
     expected = "tokens 0, 5..6 of 8, heads 4..5 of 6, lanes 3, 5 of 6, tiles of BLOCK_H 4"
     assert numbers(where, packed()) == expected
+    single = Case("op", "plain", "float32", {"dim": 1, "tokens": 1}, tile={"BLOCK": 64})
+    assert numbers(torch.ones(1, 1, dtype=torch.bool), single) == ""
 
 
 SPEC = OpSpec(
