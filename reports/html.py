@@ -29,6 +29,8 @@ def page(document: Document) -> str:
     from markupsafe import Markup
 
     report = spelled(document)
+    for row in report["cost"]:
+        row["alike"] = row["base"] == row["head"]
     style = _asset("page.css")
     script = _asset("draw.js") + _asset("page.js")
     environment = jinja2.Environment(

@@ -118,7 +118,7 @@ function pictures(item) {
     }
     if (Object.values(item.ulps[tensor] || {}).some((counts) => counts.length)) box.append(figure(histogram(item.ulps[tensor], 9, 92), `${tensor}: elements by distance from the oracle in ulp; base outlined, head filled`));
   }
-  return make("div", {}, ...(box.childElementCount ? [make("p", { className: "note", textContent: `Of the widest case, ${item.pictured}:` })] : []), box);
+  return make("div", {}, ...(box.childElementCount ? [make("p", { className: "note", textContent: item.pictured === item.minimal_case ? "Of the smallest case:" : `Of the widest case, ${item.pictured}:` })] : []), box);
 }
 
 function caption(tensor, arm, found, heads) {
