@@ -102,7 +102,13 @@ def commit(folder: Path) -> None:
     git(folder, "commit", "--quiet", "--message", "step")
 
 
+def own_op(folder: Path) -> None:
+    """The documented example of a user's own op."""
+    shutil.copytree(DOCS / "examples" / "own_op", folder, dirs_exist_ok=True)
+
+
 RUN: dict[str, Callable[[Path], None]] = {
+    "parity bench --harness": own_op,
     "parity triage base.xml head.xml": results,
     "parity triage base.xml head.xml --json verdicts.json": results,
     "parity triage --base main --head my-branch -- pytest tests": history,
@@ -186,6 +192,7 @@ NOT_RUN = {
     "parity run --device cuda --against ours.jsonl": A_GPU,
     "parity run --ops megatron --root .parity/megatron/0.14.0 --device cpu "
     "--output megatron.jsonl": MEGATRON,
+    "pytest -n 15 suites --ignore=suites/meta --ignore=suites/distributed": A_GPU,
     "python -m parity.bench.sweep sweep.json": A_GPU,
 }
 # A replay needs the run that printed the id, and the table its rows; the tutorial has both.
@@ -226,6 +233,7 @@ def test_a_command_has_these_options(command: str) -> None:
 def test_a_command_runs(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pyproject.toml").touch()
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     RUN[command](tmp_path)
     words = shlex.split(command.partition(">>")[0].replace("FIX_COMMIT", "my-branch"))
@@ -284,15 +292,13 @@ def flat(text: str) -> str:
     return re.sub(r"(?<![\w.])\d+(?![\w.])", "N", " ".join(text.split()))
 
 
-def test_the_example_of_a_bound() -> None:
+def test_the_example_of_a_bound(capsys: pytest.CaptureFixture[str]) -> None:
     """The page's Python prints what the page says."""
     found = list(blocks(DOCS / "bounds.md"))
     (code,) = [text for _, language, text in found if language == "python"]
     (printed,) = [text for _, language, text in found if language == "" and "may be off" in text]
-    ran = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert ran.stdout == printed
+    exec(code, {})
+    assert capsys.readouterr().out == printed
 
 
 # --- tables and links
