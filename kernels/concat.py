@@ -21,7 +21,15 @@ from .positions import (
     table_row,
     tile_rows,
 )
-from .rotation import load_lanes, load_pairs, load_table, rotate, store_lanes, store_pairs
+from .rotation import (
+    load_lanes,
+    load_rope,
+    load_table,
+    rotate,
+    split_pairs,
+    store_lanes,
+    store_pairs,
+)
 
 TILES = tiles.TILES
 
@@ -47,7 +55,7 @@ def concat_kernel(
         nope += row_offset(token, head, batch, nope_stride_s, nope_stride_b, nope_stride_h)
         kept = load_lanes(nope, 0, nope_stride_d, live, nope_dim, NOPE)
     rope += row_offset(token, head, batch, rope_stride_s, rope_stride_b, rope_stride_h)
-    first, second = load_pairs(rope, 0, rope_stride_d, live, R, HALF, False)
+    pairs = load_rope(rope, 0, rope_stride_d, live, R, HALF, False)
     row = table_row(
         token, live, cu_seqlens, cu_seqlens_padded, position_ids,
         sequences, steps, cp_rank, batch, cp_size, WHOLE_PACK,
@@ -56,6 +64,7 @@ def concat_kernel(
     sin_left, sin_right = load_table(sin, sin_stride, length, row, live, R, HALF)
 
     output += (token.to(tl.int64) * heads + head) * (nope_dim + R)
+    first, second = split_pairs(pairs, HALF, False)
     left, right = rotate(first, second, cos_left, cos_right, sin_left, sin_right, INVERSE, False)
     store_pairs(output, nope_dim, left, right, live, R, HALF, not INTERLEAVED)
     if NOPE > 0:
@@ -79,13 +88,14 @@ def concat_backward_kernel(
     if NOPE > 0:
         kept = load_lanes(grad, 0, grad_stride_d, live, nope_dim, NOPE)
     if grad_rope is not None:
-        left, right = load_pairs(grad, nope_dim, grad_stride_d, live, R, HALF, not INTERLEAVED)
+        pairs = load_rope(grad, nope_dim, grad_stride_d, live, R, HALF, not INTERLEAVED)
         row = table_row(
             token, live, cu_seqlens, cu_seqlens_padded, position_ids,
             sequences, steps, cp_rank, batch, cp_size, WHOLE_PACK,
         )  # fmt: skip
         cos_left, cos_right = load_table(cos, cos_stride, length, row, live, R, HALF)
         sin_left, sin_right = load_table(sin, sin_stride, length, row, live, R, HALF)
+        left, right = split_pairs(pairs, HALF, not INTERLEAVED)
         first, second = rotate(left, right, cos_left, cos_right, sin_left, sin_right, INVERSE, True)
         out_row = token.to(tl.int64) * heads + head
         store_pairs(grad_rope + out_row * R, 0, first, second, live, R, HALF, False)

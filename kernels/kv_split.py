@@ -23,9 +23,10 @@ from .positions import (
 from .rotation import (
     copy_lanes,
     load_lanes,
-    load_pairs,
+    load_rope,
     load_table,
     rotate,
+    split_pairs,
     store_lanes,
     store_pairs,
 )
@@ -58,7 +59,7 @@ def kv_split_kernel(
         kept_value = load_lanes(kv, k_dim, kv_stride_d, live, v_dim, V)
     only = tl.zeros_like(head)
     shared += row_offset(token, only, batch, shared_stride_s, shared_stride_b, shared_stride_h)
-    first, second = load_pairs(shared, 0, shared_stride_d, live, R, HALF, False)
+    pairs = load_rope(shared, 0, shared_stride_d, live, R, HALF, False)
     row = table_row(
         token, live, cu_seqlens, cu_seqlens_padded, position_ids,
         sequences, steps, cp_rank, batch, cp_size, WHOLE_PACK,
@@ -68,6 +69,7 @@ def kv_split_kernel(
 
     out_row = token.to(tl.int64) * heads + head
     key += out_row * (k_dim + R)
+    first, second = split_pairs(pairs, HALF, False)
     left, right = rotate(first, second, cos_left, cos_right, sin_left, sin_right, False, False)
     store_pairs(key, k_dim, left, right, live, R, HALF, not INTERLEAVED)
     if K > 0:
@@ -109,10 +111,12 @@ def kv_split_backward_kernel(
                 token, only, batch, key_stride_s, key_stride_b, key_stride_h
             )
             # Ascending heads, beginning with the first: the order is part of the contract.
-            left, right = load_pairs(key, k_dim, key_stride_d, live, R, HALF, not INTERLEAVED)
+            pairs = load_rope(key, k_dim, key_stride_d, live, R, HALF, not INTERLEAVED)
+            left, right = split_pairs(pairs, HALF, not INTERLEAVED)
             for _ in tl.range(1, heads, num_stages=4):  # loads run ahead of the sum
                 key += key_stride_h
-                more = load_pairs(key, k_dim, key_stride_d, live, R, HALF, not INTERLEAVED)
+                pairs = load_rope(key, k_dim, key_stride_d, live, R, HALF, not INTERLEAVED)
+                more = split_pairs(pairs, HALF, not INTERLEAVED)
                 left += more[0]
                 right += more[1]
             first, second = rotate(

@@ -23,7 +23,15 @@ from .positions import (
     table_row,
     tile_rows,
 )
-from .rotation import load_lanes, load_pairs, load_table, rotate, store_lanes, store_pairs
+from .rotation import (
+    load_lanes,
+    load_rope,
+    load_table,
+    rotate,
+    split_pairs,
+    store_lanes,
+    store_pairs,
+)
 
 TILES = tiles.TILES
 
@@ -61,7 +69,7 @@ def rotate_kernel(
     HALVES_OUT: tl.constexpr = not TRANSPOSE and not INTERLEAVED
     if NOPE > 0:
         kept = load_lanes(src, nope_at, src_stride_d, live, nope_dim, NOPE)
-    first, second = load_pairs(src, rope_at, src_stride_d, live, R, HALF, HALVES_IN)
+    pairs = load_rope(src, rope_at, src_stride_d, live, R, HALF, HALVES_IN)
 
     row = table_row(
         token, live, cu_seqlens, cu_seqlens_padded, position_ids,
@@ -70,6 +78,7 @@ def rotate_kernel(
     cos_left, cos_right = load_table(cos, cos_stride, length, row, live, R, HALF)
     sin_left, sin_right = load_table(sin, sin_stride, length, row, live, R, HALF)
 
+    first, second = split_pairs(pairs, HALF, HALVES_IN)
     first, second = rotate(
         first, second, cos_left, cos_right, sin_left, sin_right, INVERSE, TRANSPOSE
     )

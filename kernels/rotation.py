@@ -48,10 +48,19 @@ def rope_lanes(R: tl.constexpr, HALF: tl.constexpr, SPLIT: tl.constexpr):
 
 
 @triton.jit
-def load_pairs(src, at, stride, live, R: tl.constexpr, HALF: tl.constexpr, SPLIT: tl.constexpr):
-    """Both members of every pair in fp32, each [ROWS, HALF]; pairs are split in registers."""
+def load_rope(src, at, stride, live, R: tl.constexpr, HALF: tl.constexpr, SPLIT: tl.constexpr):
+    """The lanes of every pair as they lie in memory, [ROWS, 2 * HALF]."""
     lane, exists = rope_lanes(R, HALF, SPLIT)
-    x = tl.load(src[:, None] + (at + lane) * stride, mask=live[:, None] & exists, other=0.0)
+    return tl.load(src[:, None] + (at + lane) * stride, mask=live[:, None] & exists, other=0.0)
+
+
+@triton.jit
+def split_pairs(x, HALF: tl.constexpr, SPLIT: tl.constexpr):
+    """Both members of every pair in fp32, each [ROWS, HALF]; pairs are split in registers.
+
+    Apart from loading, since this is the first use of the data: whatever is to be done while they
+    are on their way stands between the two.
+    """
     if SPLIT:
         pairs = tl.permute(tl.reshape(x, (x.shape[0], 2, HALF)), (0, 2, 1))
     else:
