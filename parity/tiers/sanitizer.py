@@ -13,7 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-TOOLS = ("memcheck", "racecheck", "synccheck")
+# torch asks the driver about pointers that are none of its own, which memcheck would call an error.
+TOOLS = {"memcheck": ["--report-api-errors", "no"], "racecheck": [], "synccheck": []}
 FOUND = 86  # the exit code that the tool is told to give for its own findings
 _ERROR = re.compile(
     r"^=+ (?!COMPUTE-SANITIZER|ERROR SUMMARY|RACECHECK SUMMARY)(\S.*)$", re.MULTILINE
@@ -40,20 +41,18 @@ def sanitize(cases: Path, ops: str | None) -> list[str]:
 
 
 def _run(program: str, tool: str, cases: Path, ops: str | None) -> str:
-    command = [program, "--tool", tool, "--error-exitcode", str(FOUND), sys.executable]
-    command += ["-m", __name__, str(cases), *([ops] if ops else [])]
+    command = [program, "--tool", tool, *TOOLS[tool], "--error-exitcode", str(FOUND)]
+    command += [sys.executable, "-m", __name__, str(cases), *([ops] if ops else [])]
     # The caching allocator puts many tensors into one allocation, whose inside is all legal memory.
-    environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True)
+    own = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = subprocess.run(command, env=os.environ | own, capture_output=True, text=True)
     if ended.returncode == 0:
         return ""
-    told = (_ERROR.findall(ended.stdout) or [line for line in ended.stderr.splitlines() if line])[
-        -1:
-    ]
     if ended.returncode != FOUND:
-        raise NotRun(f"NOT_RUN: {tool} ended with exit code {ended.returncode}: {''.join(told)}")
-    first = _ERROR.findall(ended.stdout)[:1]
-    return f"Expected {tool} to find nothing but it reports: {''.join(first)}."
+        last = "".join(ended.stderr.strip().splitlines()[-1:])
+        raise NotRun(f"NOT_RUN: {tool} ended with exit code {ended.returncode}: {last}")
+    first = next(iter(_ERROR.findall(ended.stdout)), "an error without words")
+    return f"Expected {tool} to find nothing but it reports: {first}."
 
 
 def main(file: str, ops: str | None = None) -> None:
