@@ -197,10 +197,13 @@ def _pairs_interleaved(inputs: Inputs, arguments: Arguments) -> Arguments | None
 
 BREAKS: dict[str, Break] = {
     "narrow_table": _change_tables(lambda table: table[..., :-2].contiguous()),
+    "narrow_cos": _change("cos", lambda table: table[..., :-2].contiguous()),
+    "narrow_sin": _change("sin", lambda table: table[..., :-2].contiguous()),
     "wide_table": _change_tables(lambda table: torch.cat([table, table], dim=-1)),
     "short_table": _short_table,
     "table_of_integers": _change_tables(lambda table: table.to(torch.int32)),
     "one_table_in_another_dtype": _change("sin", torch.Tensor.double),
+    "cos_in_another_dtype": _change("cos", torch.Tensor.double),
     "data_of_integers": _change("data", lambda tensor: tensor.to(torch.int32)),
     "data_without_heads": _change("data", lambda tensor: tensor.flatten()),
     "one_lane_too_few": _one_lane_too_few,

@@ -25,7 +25,8 @@ _REFUSES = (
     "cu_seqlens_in_two_dimensions", "rank_beyond_its_group", "odd_rope_dim", "too_many_rows",
     "table_lanes_apart", "table_of_three_axes", "table_with_a_batch", "tables_of_two_lengths",
     "tables_of_two_dtypes", "packing_with_sbhd", "neither_packing_nor_positions",
-    "cu_seqlens_apart", "cu_seqlens_empty", "unknown_tile",
+    "cu_seqlens_apart", "cu_seqlens_empty", "unknown_tile", "narrow_cos", "narrow_sin",
+    "cos_in_another_dtype",
 )  # fmt: skip
 _WRITTEN = ("overlapping_elements",)  # of an op that writes its argument
 _COMMON: dict[str, Any] = {
@@ -34,6 +35,7 @@ _COMMON: dict[str, Any] = {
     "cp_sizes": (1, 2, 4, 8),
     "gradients": ("contiguous", "sliced", "transposed", "expanded", "expanded_heads"),
     "bit_equal": True,
+    "validating": "parity.kernels.validation:validation",
 }
 _PADDED = Input("cu_seqlens_padded", kind="cu_seqlens_padded")
 _POSITION_IDS = Input("position_ids", kind="position_ids")

@@ -49,7 +49,6 @@ class Worker:
     cache: Path
     log: Path
     method: str = "spawn"
-    deadline: float = DEADLINE
     pool: ProcessPool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -70,7 +69,7 @@ class Worker:
 
     def run(self, spec: OpSpec, case: Case) -> Future[Record]:
         """Start one case; :meth:`outcome` makes a record of whatever becomes of it."""
-        return self.pool.schedule(run_here, (spec, case, self.arm.name), timeout=self.deadline)
+        return self.pool.schedule(run_here, (spec, case, self.arm.name), timeout=DEADLINE)
 
     def outcome(self, future: Future[Any], case: Case) -> Record:
         """The record of a case that ended, well or badly."""
@@ -86,7 +85,7 @@ class Worker:
         elif isinstance(error, SystemExit):
             status, reason = "crashed", f"exit code {error.code}"
         elif isinstance(error, TimeoutError):
-            status, reason = "timeout", f"more than {self.deadline:g} seconds"
+            status, reason = "timeout", f"more than {DEADLINE:g} seconds"
         return Record(case.id, case.op, self.arm.name, status, reason=reason)
 
 

@@ -7,12 +7,15 @@ not.
 
 from __future__ import annotations
 
-from .broken_calls import BREAKS, Arguments
+from contextlib import AbstractContextManager, nullcontext
+
+from .broken_calls import BREAKS, Arguments, Break
+from .broken_values import BREAKS_OF_VALUES
 from .checks import Evidence
 from .inputs import Inputs, build_inputs
 from .observe import candidate_function, describe_error
 from .record import Finding
-from .spec import Unsupported
+from .spec import OpSpec, Unsupported
 
 
 def refuses(evidence: Evidence) -> tuple[str, list[Finding]]:
@@ -24,21 +27,48 @@ def refuses(evidence: Evidence) -> tuple[str, list[Finding]]:
         for item in inputs.spec.inputs
     }
     arguments |= {**inputs.constants, **case.tile}
-    broken = {name: BREAKS[name](inputs, arguments) for name in inputs.spec.refuses}
+    breaks = _breaks(inputs.spec)
+    broken = {name: make(inputs, arguments) for name, make in breaks.items()}
     applicable = [name for name, call in broken.items() if call is not None]
     if not applicable:
         return "", []
     name = applicable[case.seed % len(applicable)]
     try:
-        return f"refuses:{name}", _refused(inputs, name, broken[name] or {})
+        found = _accepted(inputs, name, arguments) if name in BREAKS_OF_VALUES else []
+        return f"refuses:{name}", found + _refused(inputs, name, broken[name] or {})
     except Unsupported:
         return "", []  # a revision that lacks the argument has refused nothing
+
+
+def _breaks(spec: OpSpec) -> dict[str, Break]:
+    named = {name: BREAKS[name] for name in spec.refuses}
+    return named | BREAKS_OF_VALUES if spec.validating else named
+
+
+def _context(inputs: Inputs, name: str) -> AbstractContextManager[None]:
+    """Where values are read, if that is what it takes to refuse the call."""
+    switch = inputs.spec.validating
+    if switch is None or name not in BREAKS_OF_VALUES:
+        return nullcontext()
+    return candidate_function(switch)()  # type: ignore[no-any-return]
+
+
+def _accepted(inputs: Inputs, name: str, call: Arguments) -> list[Finding]:
+    """The legal call, which must not be refused where values are read."""
+    try:
+        with _context(inputs, name):
+            candidate_function(inputs.spec.candidate)(**call)
+    except ValueError as error:
+        sentence = f"Expected a legal call to pass validation but it raised ValueError: {error}"
+        return [Finding(f"refuses:{name}", "forward", "it refused a legal call", sentence=sentence)]
+    return []
 
 
 def _refused(inputs: Inputs, name: str, call: Arguments) -> list[Finding]:
     got = "it returned a result"
     try:
-        candidate_function(inputs.spec.candidate)(**call)
+        with _context(inputs, name):
+            candidate_function(inputs.spec.candidate)(**call)
     except ValueError:
         return []
     except Unsupported:

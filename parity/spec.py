@@ -87,8 +87,10 @@ class OpSpec:
     storage before the last operations.
     ``terms`` is the largest number of terms of any lane; None counts them by running the reference
     on ones, which is right where every coefficient other than 1 comes from a tensor.  ``refuses``
-    names the illegal calls (:mod:`parity.refusals`) that must raise ValueError.  ``twin`` is
-    a function of the same arguments that must give the same results, whatever memory it writes.
+    names the illegal calls (:mod:`parity.broken_calls`) that must raise ValueError, and
+    ``validating`` a context manager ("module:name") within which illegal values must, too.
+    ``twin`` is a function of the same arguments that must give the same results, whatever memory it
+    writes.
     """
 
     name: str
@@ -115,6 +117,7 @@ class OpSpec:
     rounded_sums: tuple[str, ...] = ()
     terms: int | None = None
     refuses: tuple[str, ...] = ()
+    validating: str | None = None
     twin: str | None = None
 
     def __post_init__(self) -> None:

@@ -9,10 +9,10 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
-from ..isolation import Job
+from ..isolation import DEADLINE, Job
 from ..provenance import digest
 from ..record import Record, write_json
-from .hunt import DEADLINE, Lab, Progress, slots
+from .hunt import Lab, Progress, slots
 from .mutants import Mutant
 from .reach import Reach, run_traced
 

@@ -16,7 +16,6 @@ from ..isolation import Worker
 from .mutants import Mutant
 from .outcomes import Journal, Outcome
 
-DEADLINE = 30.0  # seconds for one case of a mutant; a planned case takes a tenth of one
 # Imported once, in the process that all mutants' processes are forked from.
 PRELOADED = ["parity.mutation.warm"]
 Progress = Callable[[int, int], None]
@@ -41,7 +40,7 @@ class Lab:
         """A fresh process for the code below ``root``."""
         arm = Arm("head", "import_root", str(root))
         multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED)
-        worker = Worker(arm, self.cache, self.log, "forkserver", DEADLINE)
+        worker = Worker(arm, self.cache, self.log, "forkserver")
         try:
             yield worker
         finally:

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import pytest
 
-from parity.broken_calls import BREAKS
+from parity.broken_calls import BREAKS, Break
+from parity.broken_values import BREAKS_OF_VALUES
 from parity.case import Case
 from parity.catalog import resolve
 from parity.generate import plan
 from parity.inputs import build_inputs
+from parity.kernels.validation import validation
 from parity.observe import candidate_function
-from parity.runner import device
+from parity.runner import device, run_case
 
 PHRASES = {
     "narrow_table": "wide but it is",
     "wide_table": "wide but it is",
+    "narrow_cos": "cos to be .* wide but it is",
+    "narrow_sin": "sin to be .* wide but it is",
+    "cos_in_another_dtype": "Expected cos in .* or the dtype of the data",
     "short_table": "Expected tables of at least",
     "table_of_integers": "or the dtype of the data",
     "one_table_in_another_dtype": "or the dtype of the data",
@@ -50,6 +57,16 @@ PHRASES = {
     "cu_seqlens_empty": "its leading 0",
     "unknown_tile": "tile in",
 }
+PHRASES_OF_VALUES = {
+    "offsets_not_from_zero": "from 0 but got",
+    "offsets_that_fall": "to rise in steps",
+    "length_that_ranks_cannot_share": "to rise in steps",
+    "offsets_past_the_end": "tokens for this pack",
+    "sequences_without_room": "room for every sequence",
+    "table_too_short_for_the_pack": "below the table's length",
+    "position_past_the_table": "below the table's length",
+    "position_below_zero": "below the table's length",
+}
 
 
 @cache
@@ -57,16 +74,16 @@ def planned(op: str) -> list[Case]:
     return plan(resolve("parity")[op], 0, 0)
 
 
-def calls(name: str) -> Iterator[tuple[Any, dict[str, Any]]]:
+def calls(name: str, make: Break) -> Iterator[tuple[Any, dict[str, Any]]]:
     """One illegal call of this kind for every op whose contract names it."""
     for spec in resolve("parity").values():
-        if name not in spec.refuses:
+        if name in BREAKS and name not in spec.refuses:
             continue
         for case in planned(spec.name):
             inputs = build_inputs(spec, case, device())
             given = {item.name: inputs.tensors.get(item.name) for item in spec.inputs}
             arguments = {key: item.tensor if item else None for key, item in given.items()}
-            call = BREAKS[name](inputs, arguments | inputs.constants | dict(case.tile))
+            call = make(inputs, arguments | inputs.constants | dict(case.tile))
             if call is not None:
                 yield candidate_function(spec.candidate), call
                 break
@@ -74,8 +91,36 @@ def calls(name: str) -> Iterator[tuple[Any, dict[str, Any]]]:
 
 @pytest.mark.parametrize("name", BREAKS)
 def test_a_broken_call_meets_its_own_guard(name: str) -> None:
-    made = list(calls(name))
+    made = list(calls(name, BREAKS[name]))
     assert made
     for candidate, call in made:
         with pytest.raises(ValueError, match=PHRASES[name]):
             candidate(**call)
+
+
+@pytest.mark.parametrize("name", BREAKS_OF_VALUES)
+def test_a_broken_value_is_refused_where_values_are_read(name: str) -> None:
+    made = list(calls(name, BREAKS_OF_VALUES[name]))
+    assert made
+    for candidate, call in made:
+        with validation(), pytest.raises(ValueError, match=PHRASES_OF_VALUES[name]):
+            candidate(**call)
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """A switch that turns nothing on."""
+    yield
+
+
+def test_a_switch_that_validates_nothing_is_found() -> None:
+    """A case whose seed asks for an illegal value, and the same one with the real switch."""
+    spec = resolve("parity")["fused_mla_rope_out_of_place"]
+    broken = replace(spec, validating=f"{__name__}:unheard")
+    packed = next(case for case in planned(spec.name) if case.layout == "thd" and case.cp_size == 2)
+    for case in (replace(packed, seed=seed) for seed in range(40)):
+        checks = [finding.check for finding in run_case(broken, case).findings]
+        if checks:
+            break
+    assert checks[0].removeprefix("refuses:") in BREAKS_OF_VALUES
+    assert run_case(spec, case).status == "passed"
