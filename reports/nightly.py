@@ -81,7 +81,11 @@ def _about(result: dict[str, Any]) -> Iterator[str]:
         yield f"Last green night: {green['last']} at {green['last_commit'][:12]}, {_count(green)}."
     else:
         yield "No earlier night of this machine is green."
-    yield f"Compared with {len(compared)} nights: {', '.join(compared) or 'none'}."
+    count = f"{len(compared)} {'night' if len(compared) == 1 else 'nights'}"
+    yield f"Compared with {count}: {', '.join(compared) or 'none'}."
+    if result["other_cases"]:
+        ops = ", ".join(result["other_cases"])
+        yield f"Numbers begin anew, since the fixed cases are others than the night before: {ops}."
     yield from result["clock"]
     yield from result["skipped"]
 

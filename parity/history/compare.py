@@ -50,6 +50,7 @@ def compare(
         "totals": [asdict(total) for total in night.totals().values()],
         "last_green": green and since(green, night, commits),
         "compared_with": [n.id for n in before[-7:]],
+        "other_cases": _other_cases(before[-1], night) if before else [],
         "failures": [_failure(item, night, commits) for item in moved],
         "drifts": [_drift(item, item not in fresh, commits) for item in drifted],
         "not_run": [asdict(row) for row in night.missing()],
@@ -125,6 +126,12 @@ def _drift(item: Drift, known: bool, commits: Commits) -> dict[str, Any]:
         "known": known,
         "since": since(item.last, item.first, commits),
     }
+
+
+def _other_cases(earlier: Night, later: Night) -> list[str]:
+    """The ops whose fixed cases are not those of the night before, so that numbers begin anew."""
+    plans = {op: total.plan for op, total in earlier.totals().items()}
+    return [op for op, total in later.totals().items() if plans.get(op, total.plan) != total.plan]
 
 
 def _clock(nights: Sequence[Night]) -> list[str]:

@@ -240,6 +240,13 @@ def test_the_report_names_the_commits_between_and_the_last_green_night() -> None
     assert report(short(("a", FAILS), ("b", FAILS)))["last_green"] is None
 
 
+def test_other_fixed_cases_are_told() -> None:
+    first, second = short(("a", ()), ("b", ()))
+    other = replace(second, rows=(Total("op0", 2, 2, 0, "other plan"),))
+    assert report([first, second])["other_cases"] == []
+    assert report([first, other])["other_cases"] == ["op0"]
+
+
 def test_a_clock_that_went_back_is_told_and_changes_no_order() -> None:
     first, second = short(("a", ()), ("b", FAILS))
     late = replace(first, started="2027-01-01T00:00:00+00:00")

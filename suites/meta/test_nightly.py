@@ -117,7 +117,7 @@ def test_words_of_others_stay_in_their_cell_of_the_markdown() -> None:
     night = {"tier": "gpu", "versions": "torch", "commit": "b"}
     told = markdown(
         {"night": night, "sentence": "Night.", "failures": [item], "drifts": [], "not_run": [],
-         "last_green": None, "compared_with": [], "clock": [], "skipped": []}
+         "last_green": None, "other_cases": [], "compared_with": [], "clock": [], "skipped": []}
     )  # fmt: skip
     row = next(line for line in told.splitlines() if line.startswith("| NEW"))
     assert row.replace("\\|", "").count("|") == 6
