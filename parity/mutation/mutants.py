@@ -27,12 +27,13 @@ class Mutant:
     """One planted bug.
 
     ``start`` and ``end`` are offsets in bytes of what ``replacement`` replaces; ``first`` and
-    ``last`` the lines of its statement.  ``nth`` tells equal places of one function apart.
+    ``last`` the lines of ``statement``.  ``nth`` tells equal places of one statement apart.
     """
 
     file: str
     function: str
     fault: str
+    statement: str
     original: str
     changed: str
     nth: int
@@ -45,7 +46,10 @@ class Mutant:
     @property
     def id(self) -> str:
         """Twelve hex digits that no change elsewhere in the file moves."""
-        place = (self.file, self.function, self.fault, self.original, self.changed, str(self.nth))
+        place = (
+            self.file, self.function, self.fault, self.statement, self.original, self.changed,
+            str(self.nth),
+        )  # fmt: skip
         return hashlib.sha256("\0".join(place).encode()).hexdigest()[:12]
 
     @property
@@ -78,22 +82,21 @@ def _of(file: str, source: bytes, scope: Scope) -> Iterator[Mutant]:
     for line in source.splitlines(keepends=True):
         lines.append(lines[-1] + len(line))
     seen: set[tuple[int, int, str]] = set()
-    count: Counter[tuple[str, str, str]] = Counter()
+    count: Counter[tuple[str, ...]] = Counter()
     for node in scope.nodes():
         for fault, change in _changes(scope, node):
             changed = ast.unparse(change) if isinstance(change, ast.AST) else change
             start = lines[node.lineno - 1] + node.col_offset  # type: ignore[attr-defined]
             end = lines[node.end_lineno - 1] + node.end_col_offset  # type: ignore[attr-defined]
-            key = (fault, text(node), changed)
+            statement, first, last = _statement(scope, node)
+            key = (fault, statement, text(node), changed)
             if (start, end, _normal(changed)) in seen or _normal(changed) == _normal(text(node)):
                 continue
             seen.add((start, end, _normal(changed)))
             replacement = f"({changed})" if isinstance(node, ast.expr) else changed
-            first, last = _statement(scope, node)
             count[key] += 1
             yield Mutant(
-                file, scope.name, fault, text(node), changed, count[key], start, end, first, last,
-                replacement,
+                file, scope.name, *key, count[key], start, end, first, last, replacement
             )  # fmt: skip
 
 
@@ -103,15 +106,15 @@ def _changes(scope: Scope, node: ast.AST) -> Iterator[tuple[str, ast.AST | str]]
             yield from ((name, change) for change in fault(scope, node))
 
 
-def _statement(scope: Scope, node: ast.AST) -> tuple[int, int]:
-    """First and last line of the statement of a node; of one with a body, the lines before that."""
+def _statement(scope: Scope, node: ast.AST) -> tuple[str, int, int]:
+    """The statement of a node, its first and last line; of one with a body, what is before that."""
     around = (node, *scope.above(node))
     statement = next((item for item in around if isinstance(item, ast.stmt)), scope.node)
     if statement is scope.node:  # a decorator matters where the function runs
-        return scope.node.body[0].lineno, scope.node.end_lineno or 0
+        return "", scope.node.body[0].lineno, scope.node.end_lineno or 0
     body = getattr(statement, "body", None)
     last = max(statement.lineno, body[0].lineno - 1) if body else statement.end_lineno
-    return statement.lineno, last or statement.lineno
+    return text(statement).splitlines()[0], statement.lineno, last or statement.lineno
 
 
 def _normal(code: str) -> str:
