@@ -23,6 +23,8 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from .triton_versions import adapt
+
 Array = npt.NDArray[Any]
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 # name of the Triton type -> numpy type with the same bits; fp8e4b15 has none.
@@ -67,7 +69,8 @@ def prepare() -> str:
     repaired, and launches run through the engine of `parity.cpu_tier`.
 
     Raises:
-        RuntimeError: Triton was imported for a GPU that is not there, or lacks a hook.
+        RuntimeError: Triton was imported for a GPU that is not there, or is of a version whose
+            interpreter is not known.
     """
     import torch
 
@@ -83,12 +86,14 @@ def repair() -> None:
     """Make the interpreter's bf16, fp8, casts and reductions round as hardware does; idempotent.
 
     Raises:
-        RuntimeError: Triton was imported without `TRITON_INTERPRET=1`, or lacks a hook.
+        RuntimeError: Triton was imported without `TRITON_INTERPRET=1`, or is of a version whose
+            interpreter is not known.
     """
     _refuse_compiled_library()
     interpreter = importlib.import_module("triton.runtime.interpreter")
     if getattr(interpreter, "_repaired_by_parity", False):
         return
+    adapt(interpreter)
     _refuse_missing_hooks(interpreter)
     _repair_types(interpreter)
     _repair_constants(interpreter)
@@ -116,7 +121,7 @@ def _refuse_missing_hooks(interpreter: ModuleType) -> None:
 
             raise RuntimeError(
                 f"Expected a Triton interpreter with {owner or 'module'} hooks {missing}, but "
-                f"triton={triton.__version__} has none: install triton 3.5 to 3.7."
+                f"triton={triton.__version__} has none: install the one of constraints.txt."
             )
 
 

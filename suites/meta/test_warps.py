@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -39,16 +40,19 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
     """Kernels in a file of their own, since the compiling process imports it, too."""
     if TIER == "gpu":
         pytest.skip("NOT_RUN: triton compiles for the GPU here, the interpreter is not used")
-    file = tmp_path_factory.mktemp("kernels") / "mirrored.py"
-    file.write_text(KERNEL)
-    spec = importlib.util.spec_from_file_location("mirrored", file)
+    yield _imported(tmp_path_factory.mktemp("kernels") / "mirrored.py", KERNEL)
+    del sys.modules["mirrored"]
+
+
+def _imported(file: Path, text: str) -> ModuleType:
+    file.write_text(text)
+    spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["mirrored"] = module
+    sys.modules[file.stem] = module
     spec.loader.exec_module(module)
-    yield module
-    del sys.modules["mirrored"]
+    return module
 
 
 def kinds(kernels: ModuleType, lanes: int, warps: int, barrier: bool) -> set[str]:
@@ -65,6 +69,19 @@ def test_a_hazard_between_lanes_is_one_between_warps_where_several_hold_the_tile
     assert kinds(kernels, 128, 1, False) == position
     assert kinds(kernels, 32, 1, False) == position
     assert kinds(kernels, 128, 4, True) == set()
+
+
+def test_a_module_that_asks_for_the_interpreter_is_compiled_where_it_can_be(
+    tmp_path: Path, kernels: ModuleType
+) -> None:
+    position = {"write_after_read"}
+    interpreted = 'import os\nos.environ["TRITON_INTERPRET"] = "1"\n'
+    asking = "from parity.interpreter import prepare\nprepare()\n"
+    forced = _imported(tmp_path / "forced.py", interpreted + KERNEL)
+    assert kinds(forced, 128, 4, False) == position  # not compiled, and nothing else is lost
+    asked = _imported(tmp_path / "asked.py", asking + KERNEL)
+    assert kinds(asked, 128, 4, False) == position | {"write_after_read_across_warps"}
+    assert kinds(kernels, 64, 2, False) == position | {"write_after_read_across_warps"}
 
 
 def test_the_sentence_names_line_lanes_and_compiler(kernels: ModuleType) -> None:
