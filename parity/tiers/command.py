@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..git import Refused
+from ..interrupts import deferred
 from ..verdict import Exit, Verdict, findings_of
 
 if TYPE_CHECKING:
@@ -55,6 +56,11 @@ def run(
 
     cases = read_cases(file) if file else None
     if sanitize:
+        if output or against or root or device == "cpu":
+            raise click.UsageError(
+                "Expected --sanitize with --cases and --ops alone but got more; it runs the "
+                "project as it is on a GPU and writes no records."
+            )
         return _sanitize(file, ops)
     if against is not None and not against.is_file():
         raise ValueError(
@@ -62,7 +68,7 @@ def run(
             "machine with `parity run --output`."
         )
     there = None if against is None else list(read(against))
-    with _tier(device), _worker(root) as (run, worker):
+    with deferred(), _tier(device), _worker(root) as (run, worker):
         jobs = _jobs(worker, ops, cases, device, run)
         here = _perform(run, worker, jobs)
     if output is not None:

@@ -156,6 +156,8 @@ def test_without_a_gpu_or_the_tool_nothing_is_claimed(
     monkeypatch.setenv("PATH", "")
     assert run("--device", "cuda") == Exit.USAGE
     assert "Expected a GPU for --device cuda" in capsys.readouterr().err
+    assert run("--sanitize", "--output", "x.jsonl") == Exit.USAGE
+    assert "Expected --sanitize with --cases and --ops alone" in capsys.readouterr().err
     assert run("--sanitize") == Exit.INCONCLUSIVE
     assert "NOT_RUN: expected compute-sanitizer" in capsys.readouterr().err
 
