@@ -69,25 +69,35 @@ driver.set_active(SimpleNamespace(
         load_binary=lambda *_: (0, 1, 32, 0, 1024),
         get_device_properties=lambda _: {"max_shared_mem": 232448}),
 ))
-from parity.kernels.concat import fused_mla_rope_concat
-nope, rope, table = torch.ones(4, 1, 2, 8), torch.ones(4, 1, 2, 8), torch.ones(4, 8)
+from parity.kernels.concat import fused_mla_rope_concat as concat
+from parity.kernels.kv_split import fused_mla_rope_kv_split as split
+from parity.kernels.out_of_place import fused_mla_rope_out_of_place as rotate
+wide, rope, table = torch.ones(4, 1, 2, 16), torch.ones(4, 1, 2, 8), torch.ones(4, 8)
+OPS = {
+    "concat_kernel": lambda: concat(wide, rope, table, table),
+    "kv_split_kernel": lambda: split(wide, rope[:, :, :1], table, table, 8, 10, 6),
+    "rotate_kernel": lambda: rotate(wide, table, table, 8, 8),
+}
 
 def shown(value):
     return list(value.shape) if isinstance(value, torch.Tensor) else value
 
-def once(watched):
+def once(op, watched):
     stock = launch.JITFunction.run
     if watched:
         launch.JITFunction.run = lambda self, *args, **kwargs: (
             passed.append(self.__name__), stock(self, *args, **kwargs))[1]
-    fused_mla_rope_concat(nope, rope, table, table)
+    OPS[op]()
     launch.JITFunction.run = stock
     grid, values = launched[-1][:3], launched[-1][9:]
     return repr((grid, [shown(value) for value in values]))
 
 passed = []
-told = [once(False), once(False), once(True)]
-launches = {"same": len(set(told)) == 1, "kept": len(launch._compiled), "passed": passed}
+told = {op: {once(op, False), once(op, False), once(op, True)} for op in OPS}
+launches = {
+    "same": [op for op, each in told.items() if len(each) == 1],
+    "kept": [key[0] for key in launch._compiled], "passed": passed,
+}
 print(json.dumps([ambiguities, launches]))
 """
 
@@ -115,4 +125,5 @@ def test_equal_keys_mean_equal_kernels(found: list[dict[str, object]]) -> None:
 
 def test_a_kept_kernel_gets_what_triton_would_give_it(found: list[dict[str, object]]) -> None:
     """And whoever replaces Triton's launch path, to watch or change launches, is not passed by."""
-    assert found[1] == {"same": True, "kept": 1, "passed": ["concat_kernel"]}
+    every = ["concat_kernel", "kv_split_kernel", "rotate_kernel"]
+    assert found[1] == {"same": every, "kept": every, "passed": every}
