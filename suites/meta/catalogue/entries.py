@@ -22,6 +22,7 @@ class Entry:
 
 
 FALSE_PASSES = "meta/false_passes/test_judging.py"
+EVIDENCE = "meta/false_passes/test_evidence.py"
 
 ENTRIES = (
     Entry(
@@ -290,7 +291,7 @@ ENTRIES = (
         "B079",
         "ROCm/aiter#627",
         "a reference that rounds more than the kernel",
-        tests=(f"{FALSE_PASSES}::test_a_reference_that_cannot_be_an_oracle_is_refused",),
+        tests=(f"{EVIDENCE}::test_a_reference_that_cannot_be_an_oracle_is_refused",),
     ),
     Entry(
         "B082",
@@ -406,8 +407,8 @@ ENTRIES = (
         "ScalingIntelligence/KernelBench#82",
         "a kernel that zeroes its input, or returns memory that held the answer, passes",
         tests=(
-            f"{FALSE_PASSES}::test_the_reference_reads_what_the_candidate_cannot_write",
-            f"{FALSE_PASSES}::test_memory_that_held_the_right_answer_is_no_answer",
+            f"{EVIDENCE}::test_the_reference_reads_what_the_candidate_cannot_write",
+            f"{EVIDENCE}::test_memory_that_held_the_right_answer_is_no_answer",
         ),
     ),
     Entry(

@@ -1,7 +1,8 @@
-"""Bugs inside of kernels, planted in small ones: ours have no head tiles, races or autotuner."""
+"""Bugs inside of kernels, planted in small ones: ours have neither tiles of heads nor raw sizes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -10,13 +11,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from parity.kernels.inplace import fused_mla_rope_inplace
 from parity.kernels.kv_split import fused_mla_rope_kv_split
-from parity.kernels.out_of_place import fused_mla_rope_out_of_place
 from parity.reference.out_of_place import fused_mla_rope_out_of_place as reference
-from parity.verdict import Verdict
+from parity.spec import Input
 
-from .bug import IN_PLACE, ROTATE, SPLIT, plant
+from .bug import ROTATE, SPLIT, plant
+
+
+def dense(inputs: Iterable[Input]) -> tuple[Input, ...]:
+    """The inputs in the one memory layout that the small kernels take."""
+    return tuple(replace(item, strides=("contiguous",)) for item in inputs)
+
 
 PACKED = replace(
     ROTATE,
@@ -25,9 +30,7 @@ PACKED = replace(
     thd_flags={},
     tiles={},
     cp_sizes=(1,),
-    inputs=tuple(
-        item for item in ROTATE.inputs if item.name not in ("cu_seqlens_padded", "position_ids")
-    ),
+    inputs=dense(ROTATE.inputs[:4]),
 )
 
 
@@ -100,10 +103,10 @@ class _Packed(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        return _gradient(grads[0], ctx.arguments), None, None
+        return gradient(grads[0], ctx.arguments), None, None
 
 
-def _gradient(grad: Tensor, arguments: dict[str, Any]) -> Tensor:
+def gradient(grad: Tensor, arguments: dict[str, Any]) -> Tensor:
     """What the reference passes back."""
     with torch.enable_grad():
         t = torch.zeros_like(grad, requires_grad=True)
@@ -176,189 +179,3 @@ def needs_a_power_of_two(**arguments: Any) -> tuple[Tensor, Tensor]:
 def needs_a_value(**arguments: Any) -> tuple[Tensor, Tensor]:
     """`tl.arange` over no lanes does not compile."""
     return _splits_by_arange(**arguments)
-
-
-# --- races, which the CPU tier knows from the accesses alone
-
-DENSE = replace(
-    IN_PLACE,
-    layouts=("sbhd",),
-    flags={"remove_interleaving": (False,)},
-    axes={**IN_PLACE.axes, "rope_dim": (2, 4, 8, 16, 64)},
-    tiles={},
-    inputs=tuple(replace(item, strides=("contiguous",)) for item in IN_PLACE.inputs[:3]),
-)
-
-
-@triton.jit
-def turn(first, second, COS, SIN, table, lane, exists, R: tl.constexpr):
-    """Left and right of pairs, by the table row that begins at ``table``."""
-    here, there = table + lane, table + R // 2 + lane
-    cos_left, cos_right = tl.load(COS + here, mask=exists), tl.load(COS + there, mask=exists)
-    sin_left, sin_right = tl.load(SIN + here, mask=exists), tl.load(SIN + there, mask=exists)
-    first, second = first.to(tl.float32), second.to(tl.float32)
-    return first * cos_left - second * sin_left, second * cos_right + first * sin_right
-
-
-@triton.jit
-def halves_kernel(T, COS, SIN, per_row, width, R: tl.constexpr, BARRIER: tl.constexpr):
-    """Pairs into halves, in place: what one lane stores another may not have loaded yet."""
-    at = T + tl.program_id(0) * width + width - R
-    lane = tl.arange(0, R // 2)
-    first, second = tl.load(at + 2 * lane), tl.load(at + 2 * lane + 1)
-    table = tl.program_id(0) // per_row * R
-    left, right = turn(first, second, COS, SIN, table, lane, lane >= 0, R)
-    if BARRIER:
-        tl.debug_barrier()
-    tl.store(at + lane, left.to(first.dtype))
-    tl.store(at + R // 2 + lane, right.to(first.dtype))
-
-
-@triton.jit
-def partner_kernel(T, COS, SIN, per_row, width, R: tl.constexpr, BARRIER: tl.constexpr):
-    """Pairs into pairs, in place: each lane loads its partner and stores itself."""
-    at = T + tl.program_id(0) * width + width - R
-    lane = tl.arange(0, R)
-    own, partner = tl.load(at + lane), tl.load(at + (lane ^ 1))
-    odd = lane % 2 == 1
-    first, second = tl.where(odd, partner, own), tl.where(odd, own, partner)
-    table = tl.program_id(0) // per_row * R
-    left, right = turn(first, second, COS, SIN, table, lane // 2, lane >= 0, R)
-    if BARRIER:
-        tl.debug_barrier()
-    tl.store(at + lane, tl.where(odd, right, left).to(own.dtype))
-
-
-@triton.jit
-def reload_kernel(T, COS, SIN, per_row, width, R: tl.constexpr, BARRIER: tl.constexpr):
-    """Pairs are put into halves, and these loaded again in a tile of another shape."""
-    at = T + tl.program_id(0) * width + width - R
-    every = tl.arange(0, R)
-    x = tl.load(at + every)
-    tl.debug_barrier()
-    tl.store(at + every // 2 + every % 2 * (R // 2), x)
-    if BARRIER:
-        tl.debug_barrier()
-    lane = tl.arange(0, R // 2)
-    first, second = tl.load(at + lane), tl.load(at + R // 2 + lane)
-    table = tl.program_id(0) // per_row * R
-    left, right = turn(first, second, COS, SIN, table, lane, lane >= 0, R)
-    tl.store(at + lane, left.to(x.dtype))
-    tl.store(at + R // 2 + lane, right.to(x.dtype))
-
-
-class _InPlace(torch.autograd.Function):
-    """One launch over all rows, marked dirty, with the backward of the reference."""
-
-    @staticmethod
-    def forward(ctx: Any, t: Tensor, a: dict[str, Any], kernel: Any, barrier: bool) -> Tensor:
-        ctx.arguments = a
-        rows, width = t.numel() // t.shape[-1], t.shape[-1]
-        kernel[(rows,)](
-            t, a["cos"], a["sin"], rows // len(t), width,
-            R=a["emb_dim"], BARRIER=barrier, enable_fp_fusion=False,
-        )  # fmt: skip
-        ctx.mark_dirty(t)
-        return t
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        return _gradient(grads[0], ctx.arguments), None, None, None
-
-
-def in_halves(barrier: bool = True, **a: Any) -> Tensor:
-    """In place with a barrier between loads and stores."""
-    return _InPlace.apply(a["t"], a, halves_kernel, barrier)
-
-
-def with_partners(barrier: bool = True, **a: Any) -> Tensor:
-    """In place with a barrier between loads and stores, pairs into pairs."""
-    return _InPlace.apply(a["t"], a, partner_kernel, barrier)
-
-
-def reloaded(barrier: bool = True, **a: Any) -> Tensor:
-    """In place with a barrier between a store and the load of what it stored."""
-    return _InPlace.apply(a["t"], a, reload_kernel, barrier)
-
-
-HAZARD = ("hazard", "t in forward")
-RIGHT_THIS_TIME: dict[str, Any] = {"verdict": Verdict.IDENTICAL}
-
-
-@plant(DENSE, *HAZARD, twin=in_halves, **RIGHT_THIS_TIME)
-def converts_without_a_barrier(**arguments: Any) -> Tensor:
-    """Pairs become halves in place with no barrier between loads and stores."""
-    return in_halves(barrier=False, **arguments)
-
-
-@plant(
-    replace(DENSE, flags={"remove_interleaving": (True,)}),
-    *HAZARD,
-    twin=with_partners,
-    **RIGHT_THIS_TIME,
-)
-def reads_its_partner_without_a_barrier(**arguments: Any) -> Tensor:
-    """Each lane loads its partner and stores itself: a hazard that nobody has seen strike."""
-    return with_partners(barrier=False, **arguments)
-
-
-@plant(DENSE, *HAZARD, twin=reloaded, **RIGHT_THIS_TIME)
-def reloads_without_a_barrier(**arguments: Any) -> Tensor:
-    """What was just stored is loaded in a tile of another shape, with no barrier between."""
-    return reloaded(barrier=False, **arguments)
-
-
-# --- autotuners
-
-TILES = (1, 4, 16)
-
-
-def _tuned(arguments: dict[str, Any], restore: Any) -> Tensor:
-    """Run every tile on the real tensor, as an autotuner does, and then the one that was best."""
-    t, others = (
-        arguments["t"].detach(),
-        {n: v for n, v in arguments.items() if n not in ("t", "tile")},
-    )
-    before = t.clone()
-    for tile in TILES:
-        fused_mla_rope_inplace(t=t, tile=tile, **others)
-        restore(t, before)
-    return fused_mla_rope_inplace(t=arguments["t"], tile=4, **others)
-
-
-def restores_each_time(**arguments: Any) -> Tensor:
-    """An autotuner that puts back what each tile has written."""
-    return _tuned(arguments, lambda t, before: t.copy_(before))
-
-
-@plant(IN_PLACE, "values", "output", twin=restores_each_time)
-def rotates_while_it_tunes(**arguments: Any) -> Tensor:
-    """Every tile is tried on the real argument, which the first call rotates that often."""
-    return _tuned(arguments, lambda t, before: t)
-
-
-@plant(IN_PLACE, "values", "output", twin=restores_each_time)
-def zeroes_what_it_restores(**arguments: Any) -> Tensor:
-    """One hook restores the argument and another one then sets it to zero."""
-    return _tuned(arguments, lambda t, before: t.zero_())
-
-
-class _Half(torch.autograd.Function):
-    """The first half of the rows, in memory that an autotuner would have filled before."""
-
-    @staticmethod
-    def forward(ctx: Any, output: Tensor) -> Tensor:
-        half = torch.empty_like(output)
-        half[: len(output) // 2] = output[: len(output) // 2]
-        return half
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        return grads[0]
-
-
-@plant(ROTATE, "written", "output", tile={"tile": 4})
-def writes_half_in_one_tile(**arguments: Any) -> Tensor:
-    """One tile writes half of the output, and the others wrote the rest while they were timed."""
-    output = fused_mla_rope_out_of_place(**arguments)
-    return _Half.apply(output) if arguments["tile"] == 4 else output

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from parity.verdict import Verdict
+import json
+from pathlib import Path
+from statistics import median
 
-from . import backward, calls, kernels, tables  # noqa: F401  they enter their bugs
-from .bug import BUGS
+from . import backward, calls, kernels, races, tables, tuning  # noqa: F401  they enter their bugs
+from .bug import BUGS, Bug
 from .entries import ENTRIES, Entry
 
 HEAD = """\
@@ -25,8 +27,10 @@ BUGS_HEAD = """
 
 A finding is a check and the tensor on which it fails. A *hazard* is what the accesses of a kernel allow on hardware; only the CPU tier sees every access, and without a change in bits it changes no exit code. All others are found on both tiers.
 
-| planted bug | what it does | found as | verdict |
-|---|---|---|---|
+The tests run each bug on one case that is made for it. The last column is from `python -m suites.meta.catalogue.search`, which runs each on the cases that every session plans for its op, in their order, until one shows something: all of them are shown, half by case {half} or before, the last by case {last}, and no honest twin fails any of its planned cases.
+
+| planted bug | what it does | found as | verdict | first planned case that shows it |
+|---|---|---|---|---|
 """  # noqa: E501  a paragraph of Markdown is one line
 
 
@@ -36,9 +40,12 @@ def _shown_by(entry: Entry) -> str:
     return "; ".join([*shown, entry.why] if entry.why else shown)
 
 
-def _found_as(check: str, tensor: str, verdict: Verdict) -> str:
-    found = f"`{check}`, {tensor}" if check else "unsupported"
-    return f"{found} | {'IDENTICAL, HAZARD' if check == 'hazard' else verdict}"
+FILE = Path(__file__).with_name("search.json")
+
+
+def _found_as(bug: Bug) -> str:
+    found = f"`{bug.check}`, {bug.tensor}" if bug.check else "unsupported"
+    return f"{found} | {'IDENTICAL, HAZARD' if bug.check == 'hazard' else bug.verdict}"
 
 
 def page() -> str:
@@ -51,11 +58,16 @@ def page() -> str:
         never=sum(not entry.tests and not entry.bugs for entry in ENTRIES),
     )
     reports = [f"| {e.id} | {e.report} | {e.what} | {_shown_by(e)} |\n" for e in ENTRIES]
+    search = json.loads(FILE.read_text(encoding="utf-8"))
+    names = dict.fromkeys(bug for entry in ENTRIES for bug in entry.bugs)
+    cases = [search[name]["case"] for name in names]
     bugs = [
-        f"| `{name}` | {bug.what} | {_found_as(bug.check, bug.tensor, bug.verdict)} |\n"
-        for name, bug in BUGS.items()
+        f"| `{name}` | {BUGS[name].what} | {_found_as(BUGS[name])} | "
+        f"{search[name]['case']} of {search[name]['planned']}, `{search[name]['as']}` |\n"
+        for name in names
     ]
-    return "".join([head, *reports, BUGS_HEAD, *bugs])
+    bugs_head = BUGS_HEAD.format(half=int(median(cases)), last=max(cases))
+    return "".join([head, *reports, bugs_head, *bugs])
 
 
 if __name__ == "__main__":

@@ -10,19 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
-from pathlib import Path
 
 from parity.case import Case
 from parity.interpreter import prepare
 from parity.spec import OpSpec
-
-FILE = Path(__file__).with_name("search.json")
 
 
 def main() -> None:
     """Print each bug as it is found, then write the file."""
     prepare()
     from parity.record import write_json
+
+    from .page import FILE
 
     found = dict(_found())
     for candidate, problem in _twins():

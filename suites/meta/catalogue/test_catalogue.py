@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import count
 
@@ -10,15 +11,15 @@ import pytest
 from parity.generate import plan
 from parity.runner import device, run_case
 from parity.verdict import Verdict, judge
-from suites.meta.catalogue import backward, calls, kernels, tables  # noqa: F401  they enter their bugs
+from suites.meta.catalogue import backward, tables
 from suites.meta.catalogue.bug import BUGS
 from suites.meta.catalogue.entries import ENTRIES
-from suites.meta.catalogue.page import page
+from suites.meta.catalogue.page import FILE, page
 from suites.meta.false_passes.test_page import problem
 from suites.meta.test_imports import ROOT
 
 
-@pytest.mark.parametrize("name", BUGS)
+@pytest.mark.parametrize("name", sorted(BUGS))
 def test_a_planted_bug_is_found_and_its_honest_twin_passes(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -52,6 +53,13 @@ def test_every_report_is_shown_or_says_why_not() -> None:
     assert all(entry.bugs or entry.tests or entry.why for entry in ENTRIES)
     tests = [test.partition("::")[::2] for entry in ENTRIES for test in entry.tests]
     assert [text for test in tests if (text := problem(*test, ""))] == []
+
+
+def test_the_ordinary_search_was_made_for_every_bug() -> None:
+    """After a change: python -m suites.meta.catalogue.search."""
+    search = json.loads(FILE.read_text(encoding="utf-8"))
+    assert list(search) == sorted(BUGS)
+    assert all(0 < each["case"] <= each["planned"] for each in search.values())
 
 
 def test_the_page_is_the_table() -> None:

@@ -22,6 +22,7 @@ SPEC = replace(
     twin=f"{__name__}:honest",
     tiles={"tile": (None, 4)},
     refuses=(),
+    validating=None,
 )
 
 
