@@ -98,7 +98,7 @@ def scopes(trees: Mapping[str, ast.Module], start: Iterable[str]) -> dict[str, l
         file: [
             Scope(name, node, own[file], attributes)
             for name, node in _functions(tree)
-            if name.split(".")[0] in reached
+            if (file, name.split(".")[0]) in reached
         ]
         for file, tree in trees.items()
     }
@@ -123,28 +123,46 @@ def _top_level(tree: ast.Module) -> Iterator[ast.stmt]:
             waiting += reversed([*item.body, *item.orelse])
 
 
-def _reached(trees: Mapping[str, ast.Module], start: Iterable[str]) -> set[str]:
-    mentioned: dict[str, set[str]] = {}
-    for tree in trees.values():
-        for item in _top_level(tree):
-            if isinstance(item, (Function, ast.ClassDef)):
-                mentioned.setdefault(item.name, set()).update(_mentions(item))
-    reached: set[str] = set()
-    waiting = list(start)
+def _reached(trees: Mapping[str, ast.Module], start: Iterable[str]) -> set[tuple[str, str]]:
+    """(file, name) of every function and class that can be reached."""
+    defined = {
+        (file, item.name): item
+        for file, tree in trees.items()
+        for item in _top_level(tree)
+        if isinstance(item, (Function, ast.ClassDef))
+    }
+    imported = {file: set(_imported(tree)) for file, tree in trees.items()}
+    files: dict[str, list[str]] = {}
+    for file, name in defined:
+        files.setdefault(name, []).append(file)
+    reached: set[tuple[str, str]] = set()
+    waiting = [(file, name) for name in start for file in files.get(name, ())]
     while waiting:
-        name = waiting.pop()
-        if name in mentioned and name not in reached:
-            reached.add(name)
-            waiting += mentioned[name]
+        place = waiting.pop()
+        if place in reached:
+            continue
+        reached.add(place)
+        for name in _mentions(defined[place], imported[place[0]]):
+            own = (place[0], name)
+            waiting += [own] if own in defined else [(file, name) for file in files.get(name, ())]
     return reached
 
 
-def _mentions(node: ast.AST) -> Iterator[str]:
+def _imported(tree: ast.Module) -> Iterator[str]:
+    """The names that a module binds by imports."""
+    for node in _top_level(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield from (item.asname or item.name.partition(".")[0] for item in node.names)
+
+
+def _mentions(node: ast.AST, imported: set[str]) -> Iterator[str]:
+    """Names that are used, and attributes of what is imported."""
     for item in ast.walk(node):
-        if isinstance(item, ast.Name):
-            yield item.id
-        elif isinstance(item, ast.Attribute):
-            yield item.attr
+        match item:
+            case ast.Name(name):
+                yield name
+            case ast.Attribute(ast.Name(module), name) if module in imported:
+                yield name
 
 
 def _flags(tree: ast.Module) -> Iterator[tuple[str, tuple[str, ...]]]:

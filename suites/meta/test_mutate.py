@@ -221,6 +221,17 @@ def test_reference_and_contract_in_the_same_file_are_left_alone() -> None:
     }  # fmt: skip
 
 
+def test_what_is_reached_is_found_by_import_and_not_by_a_method_of_the_same_name() -> None:
+    sources = {
+        "op.py": b"from helper import half\nimport tiles\n"
+        b"def op(x):\n    return half(x.view(1)) + tiles.choose(x)\n",
+        "helper.py": b"def half(x):\n    return x // 2\ndef unused(x):\n    return x + 1\n",
+        "tiles.py": b"def choose(x):\n    return x * 2\ndef view(x):\n    return x - 1\n",
+    }
+    touched = {(m.file, m.function) for m in mutants(sources, ["op"])}
+    assert touched == {("op.py", "op"), ("helper.py", "half"), ("tiles.py", "choose")}
+
+
 def test_a_sample_holds_every_class_and_follows_from_its_seed() -> None:
     found = of_our_kernels()[1]
     classes = {mutant.fault for mutant in found}
