@@ -154,7 +154,7 @@ def _arms(
     base: str | None, head: str | None, base_root: Path | None, head_root: Path | None
 ) -> Iterator[list[Arm]]:
     """Base and head, or head alone where nothing names a base."""
-    from ..arms import Arm, import_roots, project_root, revisions, working_tree
+    from ..arms import import_root, import_roots, project_root, revisions, working_tree
 
     by_root = base_root is not None or head_root is not None
     if by_root and (base or head):
@@ -165,9 +165,7 @@ def _arms(
     if base_root is not None:
         yield list(import_roots(base_root, head_root))
     elif head_root is not None:
-        if not head_root.is_dir():
-            raise Refused(f"Expected a folder at --head-root {head_root} but there is none.")
-        yield [Arm("head", "import_root", str(head_root.resolve()))]
+        yield [import_root("head", head_root)]
     elif base or head:
         with revisions(project_root(), base, head) as pair:
             yield list(pair)
