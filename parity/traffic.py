@@ -1,9 +1,9 @@
 """Traffic as a function of size: what kernels load and store, counted, fitted, and compared.
 
 The counts of the CPU tier depend on no machine and have no noise.  The plan of an op with heads or
-sequences holds a few cases that differ in one size only: tokens, heads or sequences.  A count y is fitted as y ~ size^p over
-three sizes, so that p is 0 for what does not grow and 1 for what grows in proportion; a binary
-search has about 0.3 over these sizes.  Head is worse where
+sequences holds a few cases that differ in one size only: tokens, heads or sequences.  A count y is
+fitted as y ~ size^p over three sizes, so that p is 0 for what does not grow and 1 for what grows in
+proportion; a binary search has about 0.3 over these sizes.  Head is worse where
 
 * p grew by more than 1/2, which is nearer to one order of growth than to none, and the largest case
   costs more: a linear scan over `cu_seqlens`, a table that each head block reads again;
