@@ -52,6 +52,9 @@ class Worker:
     pool: ProcessPool = field(init=False)
 
     def __post_init__(self) -> None:
+        self._start_pool()
+
+    def _start_pool(self) -> None:
         self.pool = ProcessPool(
             max_workers=1,
             initializer=_start,
@@ -61,15 +64,26 @@ class Worker:
 
     def specs(self, ops: str | None) -> Future[list[OpSpec]]:
         """The contracts that ``ops`` names when this arm's root is on the import path."""
-        return self.pool.schedule(_specs, (ops,), timeout=START)
+        return self._schedule(_specs, (ops,), START)
 
     def describe(self, specs: list[OpSpec]) -> Future[dict[str, Any]]:
         """Provenance of the candidates, tier, versions, and the fingerprint of it all."""
-        return self.pool.schedule(_describe, (specs, self.arm.root), timeout=START)
+        return self._schedule(_describe, (specs, self.arm.root), START)
 
     def run(self, spec: OpSpec, case: Case) -> Future[Record]:
         """Start one case; :meth:`outcome` makes a record of whatever becomes of it."""
-        return self.pool.schedule(run_here, (spec, case, self.arm.name), timeout=DEADLINE)
+        return self._schedule(run_here, (spec, case, self.arm.name), DEADLINE)
+
+    def _schedule(
+        self, function: Callable[..., Any], arguments: tuple[Any, ...], seconds: float
+    ) -> Future[Any]:
+        """Hand a task to the process; one that was killed between two tasks breaks its pool."""
+        try:
+            return self.pool.schedule(function, arguments, timeout=seconds)
+        except RuntimeError:
+            self.pool.stop()  # type: ignore[no-untyped-call]  # pebble leaves it untyped
+            self._start_pool()
+            return self.pool.schedule(function, arguments, timeout=seconds)
 
     def outcome(self, future: Future[Any], case: Case) -> Record:
         """The record of a case that ended, well or badly."""

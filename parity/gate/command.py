@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..git import Refused
-from ..interrupts import deferred
+from ..interrupts import check, deferred
 from ..locks import taken
 
 if TYPE_CHECKING:
@@ -109,7 +109,8 @@ def _compile(run: Run, arms: tuple[Arm, ...], request: Request) -> list[Item]:
 
     try:
         return generated_code(run, arms, request.ops)
-    except (Refused, ValueError, RuntimeError) as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, the cases have their verdicts
+        check()
         click.echo(f"NOT_RUN: generated code was not compared: {error}", err=True)
         return []
 

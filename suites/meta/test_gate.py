@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from parity import cli, isolation, load
-from parity.gate import report
+from parity.gate import repeats, report
 from parity.verdict import Exit, Verdict
 
 # One op for each function of `ops_kernel`; all of them double their argument.
@@ -160,23 +160,26 @@ def test_a_lost_process_costs_one_case(here: Path, monkeypatch: pytest.MonkeyPat
     """A crash, an exit and a hang in head end up as regressions; the other op is compared."""
     monkeypatch.setattr(isolation, "DEADLINE", 15.0)
     monkeypatch.setattr(report, "SHRINK_SECONDS", 0.0)
+    monkeypatch.setattr(repeats, "SECONDS", 0.0)
     names = ("killed", "exits", "leaves", "hangs", "well")
     base = root(here / "base", names, dict.fromkeys(names, RIGHT))
     bodies = {
-        "killed": "os.kill(os.getpid(), signal.SIGSEGV)",
-        "exits": "os._exit(7)",
-        "leaves": "os._exit(0)",
-        "hangs": "time.sleep(1000)",
+        "killed": "os.kill(os.getpid(), signal.SIGSEGV) if len(x) == 8 else x * 2",
+        "exits": "os._exit(7) if len(x) == 8 else x * 2",
+        "leaves": "os._exit(0) if len(x) == 8 else x * 2",
+        "hangs": "time.sleep(1000) if len(x) == 8 else x * 2",
         "well": RIGHT,
     }
     head = root(here / "head", names, bodies)
     assert gate(base, head, "--cases-per-op", "1") == Exit.REGRESSION
-    found = {item["op"]: item for item in result(here)["items"]}
+    items = result(here)["items"]
+    found = {item["op"]: item for item in items if item["verdict"] == "REGRESSION"}
+    assert [len(item["cases"]) for item in found.values()] == [1] * 4
     assert found["killed"]["signature"] == "runs | process | crashed | SIGSEGV"
     assert found["exits"]["signature"] == "runs | process | crashed | exit code 7"
     assert found["leaves"]["signature"] == "runs | process | crashed | exit code 0"
     assert found["hangs"]["signature"] == "runs | process | timeout"
-    assert found["well"]["verdict"] == Verdict.IDENTICAL
+    assert {item["op"] for item in items if item["verdict"] == Verdict.IDENTICAL} == {*names}
 
 
 def test_code_that_does_not_import(here: Path) -> None:
