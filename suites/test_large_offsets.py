@@ -98,6 +98,20 @@ def test_a_far_input_is_a_near_input(buffer: Tensor, op: str, name: str, axis: i
         assert same_bits(actual=got.contiguous(), expected=wanted) is None
 
 
+@pytest.mark.parametrize("name", ["cos", "sin"])
+@pytest.mark.parametrize(("by", "values"), [("cu_seqlens_q", [0, 3]), ("position_ids", [0, 1, 2])])
+def test_a_far_table_of_a_pack_is_a_near_table(
+    buffer: Tensor, by: str, values: list[int], name: str
+) -> None:
+    """Its rows are found by numbers in int32, in code that all ops share."""
+    spec = SPECS["fused_mla_rope_out_of_place"]
+    call = arguments(spec, lambda _, values: values)
+    call |= {"t": call["t"][:, 0], by: torch.tensor(values, dtype=torch.int32, device=device())}
+    far = {name: far_apart(buffer, call[name], 0)}
+    near, found = (candidate_function(spec.candidate)(**call | more) for more in ({}, far))
+    assert same_bits(actual=found, expected=near) is None
+
+
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize(
     ("op", "output"), [(op, i) for op, spec in SPECS.items() for i in range(len(spec.outputs))]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -55,7 +57,26 @@ def conduct(request: Request) -> dict[str, Any]:
         ValueError: unknown ops, a root without their code, a broken file of equivalents.
         Refused: no mutants, or no case passes without one.
     """
-    os.environ["TRITON_INTERPRET"] = "1"  # the CPU tier, on every machine
+    with _on_the_cpu_tier():
+        return _conduct(request)
+
+
+@contextmanager
+def _on_the_cpu_tier() -> Iterator[None]:
+    """Processes that begin within this context see no GPU, on every machine."""
+    chosen = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
+    before = {name: os.environ.get(name) for name in chosen}
+    os.environ |= chosen
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+
+
+def _conduct(request: Request) -> dict[str, Any]:
     equivalent = reviewed(request.project)
     folder = workspace(request.project)
     (folder / "mutation").mkdir(exist_ok=True)

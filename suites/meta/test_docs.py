@@ -153,6 +153,9 @@ ELSEWHERE = {
     "parity mutate": "suites/meta/test_mutate.py",
     "parity mutate --json FILE": "suites/meta/test_mutate.py",
     "parity mutate --sample 40 --seed 1": "suites/meta/test_mutate.py",
+    "parity mutate --suite suites/meta/usual_suite.py --json usual.json": (
+        "suites/meta/test_mutate.py"
+    ),
     "parity mutate --suite tests/test_rope.py": "suites/meta/test_mutate.py",
     "parity nightly": NIGHTLY,
     "parity nightly --history /shared/nights --machine h200": NIGHTLY,

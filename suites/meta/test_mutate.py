@@ -279,7 +279,6 @@ def own_op(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("own_op.py", "pyproject.toml"):
         shutil.copy(EXAMPLE / name, tmp_path / name)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TRITON_INTERPRET", "1")  # as the command does, but only for this test
     return tmp_path
 
 
