@@ -113,6 +113,9 @@ def _held_to(check: str, spec: OpSpec, case: Case) -> Case:
     return case
 
 
-def as_published(spec: OpSpec) -> OpSpec:
-    """A contract with all illegal calls of ours, if the bug is about one of them."""
-    return replace(spec, refuses=_OURS[spec.name].refuses) if spec.refuses else spec
+def as_published(bug: Bug) -> OpSpec:
+    """The contract with the bug as its candidate; where it is about an illegal call of an op of
+    ours, with all of that op's."""
+    spec = replace(bug.spec, candidate=bug.candidate)
+    ours = bug.twin == bug.spec.candidate
+    return replace(spec, refuses=_OURS[spec.name].refuses) if spec.refuses and ours else spec

@@ -37,7 +37,7 @@ def _found() -> Iterator[tuple[str, dict[str, object]]]:
     from .page import BUGS
 
     for name, bug in BUGS.items():
-        spec = as_published(replace(bug.spec, candidate=bug.candidate))
+        spec = as_published(bug)
         cases = plan(spec, 0, 0)
         number, as_what = next(_shown(spec, cases), (0, ""))
         if not number:
