@@ -7,6 +7,7 @@ allow on hardware, which runs programs and warps in an order of its own; it has 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from .checks import Check, Evidence
 from .comparators import same_bits
@@ -15,6 +16,9 @@ from .oracle import Tensors
 from .record import Finding
 from .trial import again
 from .watching import CONFLICTS, READS_OUTSIDE, memory_findings, shown
+
+if TYPE_CHECKING:
+    from .cpu_tier.findings import MemoryFinding
 
 HAZARDS = (
     *CONFLICTS,
@@ -30,11 +34,17 @@ def reads_inside(evidence: Evidence) -> Iterator[Finding]:
     """No lane reads before the first or after the last element of the tensor it means."""
     told = set()
     for phase, found in memory_findings(evidence.seen, READS_OUTSIDE):
-        tensor = f"{found.owner or found.tensor} in {phase}"
-        if tensor not in told:
-            told.add(tensor)
+        place = _place(evidence.seen, phase, found)
+        if place not in told:
+            told.add(place)
             sentence = f"Expected {phase} to read only inside its tensors but {found.sentence}"
-            yield Finding("reads", tensor, "read outside", sentence=sentence)
+            yield Finding("reads", place, "read outside", sentence=sentence)
+
+
+def _place(seen: Observation, phase: str, found: MemoryFinding) -> str:
+    """Which memory, in words that a copy does not change: an op may copy its data, or not."""
+    named = {item.name for item in seen.inputs.spec.inputs if item.kind != "data"}
+    return f"{found.owner if found.owner in named else 'data'} in {phase}"
 
 
 def order_of_programs(evidence: Evidence) -> Iterator[Finding]:
@@ -79,10 +89,10 @@ def hazards(seen: Observation, proven: Iterable[Finding]) -> tuple[Finding, ...]
     """What may go wrong in another order of warps or programs, each kind once for each tensor."""
     kinds = set(HAZARDS) - (set(CONFLICTS) if any(f.check == "order" for f in proven) else set())
     found = {
-        (phase, item.owner or item.tensor, item.kind): item.sentence
+        (_place(seen, phase, item), item.kind): item.sentence
         for phase, item in reversed([*memory_findings(seen, kinds)])
     }
     return tuple(
-        Finding("hazard", f"{tensor} in {phase}", kind, sentence=sentence)
-        for (phase, tensor, kind), sentence in found.items()
+        Finding("hazard", place, kind, sentence=sentence)
+        for (place, kind), sentence in found.items()
     )

@@ -78,6 +78,8 @@ class _Twice(torch.autograd.Function):
 
 
 def _launch(x: Tensor, fault: str) -> Tensor:
+    if fault == "copy":
+        x, fault = x.clone(), "reads"
     y = torch.empty(x.shape)
     count = x.shape[-1]
     rows = x.flatten(0, -2)
@@ -96,6 +98,10 @@ def _planted(fault: str) -> Callable[[Tensor], Tensor]:
 reads, writes_the_same, order, meets, forgets, never_written = map(
     _planted, ("reads", "writes the same", "order", "meets", "forgets", "never written")
 )
+
+
+def reads_a_copy(x: Tensor) -> Tensor:
+    return _Twice.apply(x, "copy")
 
 
 def record(candidate: str, strides: str = "contiguous", arm: str = "head") -> Record:
@@ -119,11 +125,19 @@ def test_the_honest_op_is_watched_and_clean() -> None:
 
 def test_a_read_past_the_end_is_a_failure_although_its_value_is_thrown_away() -> None:
     seen = record("reads")
-    assert found(seen) == {("reads", "x in forward")}
+    assert found(seen) == {("reads", "data in forward")}
     (finding,) = seen.findings
     assert "twice_kernel, program (11, 0, 0), reads X (x) element 60 of 60" in finding.sentence
     assert "test_memory_checks.py:" in finding.sentence
     assert "twice_kernel" not in finding.signature  # a renamed kernel is not a new failure
+
+
+def test_a_copy_of_the_data_does_not_make_a_known_fault_a_new_one() -> None:
+    """One revision reads past its argument, the other past a copy that it made first."""
+    base, head = record("reads", arm="base"), record("reads_a_copy")
+    assert "(memory it allocated)" in head.findings[0].sentence
+    verdicts = judge({head.case_id: "twice"}, {head.case_id: base}, {head.case_id: head})
+    assert {item.verdict for item in verdicts} == {Verdict.PRE_EXISTING}
 
 
 def test_a_read_between_the_rows_of_a_view_is_a_hazard() -> None:
