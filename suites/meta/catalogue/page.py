@@ -25,7 +25,7 @@ This page is printed by `python -m suites.meta.catalogue.page > docs/catalogue.m
 BUGS_HEAD = """
 ## Planted bugs
 
-A finding is a check and the tensor on which it fails. A *hazard* is what the accesses of a kernel allow on hardware; only the CPU tier sees every access, and without a change in bits it changes no exit code. All others are found on both tiers.
+A finding is a check and the tensor on which it fails. A *hazard* is what the accesses of a kernel allow on hardware; only the CPU tier sees every access, and without a change in bits it changes no exit code. All others rest on checks that both tiers have.
 
 The tests run each bug on one case that is made for it. The last column is from `python -m suites.meta.catalogue.search`, which runs each on the cases that every session plans for its op, in their order, until one shows something: all of them are shown, half by case {half} or before, the last by case {last}, and no honest twin fails any of its planned cases.
 
