@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from .checks import Evidence
 from .comparators import Mismatch, non_finite, same_bits, structure
+from .evidence import Evidence
 from .inputs import Inputs, on_host
 from .observe import feed
 from .oracle import Tensors, data_names

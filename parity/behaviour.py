@@ -8,7 +8,7 @@ from random import Random
 
 from . import autograd_rules as rules
 from .case import Case
-from .checks import Evidence
+from .evidence import Evidence
 from .observe import describe_error
 from .record import Finding
 from .registered import opcheck, registered

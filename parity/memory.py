@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from .checks import Check, Evidence
+from .checks import Check
 from .comparators import same_bits
+from .evidence import Evidence
 from .observe import Observation, observe
 from .oracle import Tensors
 from .record import Finding

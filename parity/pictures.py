@@ -8,7 +8,8 @@ import torch
 
 from .bounds import ulp
 from .case import Case
-from .checks import Evidence, oracle_mismatch, reference_mismatch
+from .checks import oracle_mismatch, reference_mismatch
+from .evidence import Evidence
 from .inputs import dims
 from .locus import cube, heads_of_a_program
 from .record import Finding

@@ -8,7 +8,7 @@ from math import inf, isfinite
 import torch
 
 from .bounds import unit_roundoff
-from .checks import Evidence
+from .evidence import Evidence
 from .generate import is_legal
 from .inputs import HOST, build_inputs
 from .observe import observe

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from .broken_calls import BREAKS, Arguments, Break
 from .broken_values import BREAKS_OF_VALUES
-from .checks import Evidence
+from .evidence import Evidence
 from .inputs import Inputs, build_inputs
 from .observe import candidate_function, describe_error
 from .record import Finding

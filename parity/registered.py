@@ -10,7 +10,7 @@ import torch
 from torch._library.custom_ops import CustomOpDef
 from torch._ops import OpOverload, OpOverloadPacket
 
-from .checks import Evidence
+from .evidence import Evidence
 from .observe import call_arguments, candidate_function
 from .oracle import data_names
 from .record import Finding

@@ -12,9 +12,10 @@ from .arms import Arm, working_tree, workspace
 from .case import Case
 from .git import Refused
 from .isolation import Worker, workers
+from .judging import findings_of
 from .record import Record
 from .runs import Run, all_runs
-from .verdict import Exit, findings_of
+from .verdict import Exit
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ import torch
 
 from .behaviour import behaves
 from .case import Case
-from .checks import CHECKS, Evidence, headroom
+from .checks import CHECKS, headroom
 from .cost import cost
+from .evidence import Evidence
 from .generate import is_legal
 from .inputs import HOST, Inputs, build_inputs, rows_in_sequences, tensor_bytes
 from .memory import CHECKS as MEMORY_CHECKS

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from .checks import Evidence
+from .evidence import Evidence
 from .inputs import bits
 from .record import Finding
 from .trial import again, gradients, run

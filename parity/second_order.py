@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from .bounds import smallest_subnormal, unit_roundoff
-from .checks import Evidence
 from .comparators import within
+from .evidence import Evidence
 from .inputs import HOST, Inputs, build_inputs, on_host
 from .oracle import Tensors, by_output, data_names, resolve_function
 from .record import Finding

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from .checks import Evidence
 from .comparators import Mismatch
 from .effects import Allocations
+from .evidence import Evidence
 from .inputs import Inputs, build_inputs, incoming_gradient, on_host
 from .observe import call_arguments, candidate_function, feed
 from .oracle import Tensors, by_output, data_names

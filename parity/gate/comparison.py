@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 from ..case import Case
 from ..generate import sized
 from ..isolation import Job, Worker, run_all
+from ..judging import findings_of, hidden, judge
 from ..record import Record
 from ..runs import Run
 from ..shrink import siblings
 from ..spec import OpSpec
 from ..traffic import traffic_judgements
-from ..verdict import Judgement, Verdict, findings_of, hidden, judge
+from ..verdict import Judgement, Verdict
 from .baseline import CERTAIN, Baseline
 from .known import Known
 

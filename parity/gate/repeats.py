@@ -10,9 +10,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 
+from ..judging import findings_of, size_of
 from ..record import Finding, Record
 from ..shrink import weight
-from ..verdict import BOTH_FAIL, Judgement, Verdict, findings_of, size_of
+from ..verdict import BOTH_FAIL, Judgement, Verdict
 from .chance import CONFIDENCE, interval, more_often
 from .comparison import Comparison
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from ..case import Case
 from ..isolation import Job
+from ..judging import classify, families
 from ..shrink import Budget, shrink, summary, weight
 from ..spec import OpSpec
 from ..traffic import is_traffic
-from ..verdict import Judgement, Verdict, classify, families
+from ..verdict import Judgement, Verdict
 from .comparison import Comparison
 
 

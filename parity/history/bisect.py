@@ -12,8 +12,9 @@ from ..arms import revision
 from ..case import Case
 from ..git import Refused
 from ..isolation import Worker, share_out, workers
+from ..judging import findings_of
 from ..record import Record
-from ..verdict import Exit, findings_of
+from ..verdict import Exit
 from .night import Failure
 from .search import ANSWERS
 

@@ -20,11 +20,11 @@ from statistics import mean, median
 from ..case import Case
 from ..corpus import kept
 from ..generate import draw, is_legal, plan
+from ..judging import findings_of
 from ..profiles import Profile
 from ..record import Finding, Record
 from ..shrink import weight
 from ..spec import OpSpec
-from ..verdict import findings_of
 from .night import Failure, Key, Measure, Missing, Night, Passed, Row, Total, rank
 
 ANSWERS = ("passed", "failed", "crashed", "timeout")

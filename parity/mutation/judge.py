@@ -9,8 +9,9 @@ from functools import cached_property
 from threading import Event
 
 from ..isolation import Job
+from ..judging import Families, classify, families
 from ..record import Record
-from ..verdict import EXIT_CODES, Exit, Families, classify, families
+from ..verdict import EXIT_CODES, Exit
 from .baseline import Baseline
 from .hunt import Lab
 from .mutants import Mutant

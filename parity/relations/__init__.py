@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import Random
 
 from ..case import Case
-from ..checks import Evidence
+from ..evidence import Evidence
 from ..record import Finding
 from ..spec import OpSpec, Unsupported
 from .derived import Derived, holds

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from ..bounds import must_keep_bits
 from ..case import Case
-from ..checks import Evidence
 from ..comparators import Mismatch, non_finite, same_bits, structure, within
+from ..evidence import Evidence
 from ..generate import is_legal
 from ..inputs import HOST, Inputs, build_inputs, incoming_gradient, shape_of
 from ..observe import Observation, describe_error, observe

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from ..case import Case
-from ..checks import Evidence
 from ..comparators import Mismatch, non_finite, same_bits, within
+from ..evidence import Evidence
 from ..inputs import HOST, Inputs
 from ..oracle import Tensors, data_names, expect, resolve_function
 from ..record import Finding

@@ -14,7 +14,8 @@ import click
 
 from ..git import Refused
 from ..interrupts import deferred
-from ..verdict import Exit, Verdict, findings_of
+from ..judging import findings_of
+from ..verdict import Exit, Verdict
 
 if TYPE_CHECKING:
     from ..case import Case

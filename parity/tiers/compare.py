@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ..judging import findings_of
 from ..record import Finding, Record
-from ..verdict import EXIT_CODES, Exit, Verdict, findings_of
+from ..verdict import EXIT_CODES, Exit, Verdict
 
 # A case that fails on both tiers is no doubt about the tiers; it is a wrong kernel.
 CODES = EXIT_CODES | {Verdict.PRE_EXISTING: Exit.REGRESSION}

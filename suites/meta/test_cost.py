@@ -11,11 +11,12 @@ from torch import Tensor
 from parity.catalog import resolve
 from parity.cost import dearer, given_way
 from parity.generate import plan
+from parity.judging import classify
 from parity.kernels.out_of_place import fused_mla_rope_out_of_place as op
 from parity.record import Record
 from parity.reference.out_of_place import fused_mla_rope_out_of_place as reference
 from parity.runner import device, run_case
-from parity.verdict import Exit, Verdict, classify, exit_code
+from parity.verdict import Exit, Verdict, exit_code
 
 SPEC = resolve("parity")["fused_mla_rope_out_of_place"]
 CASE = next(case for case in plan(SPEC, 0, 0) if case.layout == "sbhd")

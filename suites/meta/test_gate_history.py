@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from parity import cli
+from parity.judging import judge
 from parity.runs import Run, all_runs
-from parity.verdict import Exit, Judgement, Verdict, judge
+from parity.verdict import Exit, Judgement, Verdict
 
 CONTRACT = """
 from parity import Input, OpSpec, Output

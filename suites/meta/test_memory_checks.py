@@ -17,10 +17,11 @@ import triton  # noqa: E402  the tier is chosen before triton is imported
 import triton.language as tl  # noqa: E402
 
 from parity.generate import plan  # noqa: E402
+from parity.judging import judge  # noqa: E402
 from parity.record import Record  # noqa: E402
 from parity.runner import run_case  # noqa: E402
 from parity.spec import Input, OpSpec, Output  # noqa: E402
-from parity.verdict import Exit, Verdict, exit_code, judge  # noqa: E402
+from parity.verdict import Exit, Verdict, exit_code  # noqa: E402
 
 pytestmark = pytest.mark.skipif(
     TIER == "gpu", reason="NOT_RUN: triton compiles for the GPU here, the interpreter is not used"

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from parity.judging import families, hidden, judge
 from parity.record import STATUSES, Finding, Record
-from parity.verdict import EXIT_CODES, Exit, Judgement, Verdict, exit_code, families, hidden, judge
+from parity.verdict import EXIT_CODES, Exit, Judgement, Verdict, exit_code
 
 WRONG = Finding("values", "output", "mismatch", band="1e0", locus="last row", sentence="Wrong.")
 MOVED = Finding("values", "output", "mismatch", band="1e3", locus="row 0", sentence="Wrong.")

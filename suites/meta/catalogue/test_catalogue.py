@@ -9,8 +9,9 @@ from itertools import count
 import pytest
 
 from parity.generate import plan
+from parity.judging import judge
 from parity.runner import device, run_case
-from parity.verdict import Verdict, judge
+from parity.verdict import Verdict
 from suites.meta.catalogue import backward, tables
 from suites.meta.catalogue.bug import BUGS
 from suites.meta.catalogue.entries import ENTRIES

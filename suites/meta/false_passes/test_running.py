@@ -161,8 +161,8 @@ def every_comparison_is_used(root: Path) -> list[str]:
 
 
 JUDGES = (
-    "autograd_rules", "behaviour", "bounds", "checks", "comparators", "observe", "oracle", "record",
-    "running", "saved", "second_order", "trial", "verdict",
+    "autograd_rules", "behaviour", "bounds", "checks", "comparators", "evidence", "judging",
+    "observe", "oracle", "record", "running", "saved", "second_order", "trial", "verdict",
 )  # fmt: skip
 
 
