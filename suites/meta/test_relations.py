@@ -28,6 +28,7 @@ SPEC = replace(
     axes={"heads": (1, 2, 3), "nope_dim": (2, 4), "rope_dim": (4, 6)},
     values=("normal",),
     refuses=(),
+    validating=None,
 )
 
 
