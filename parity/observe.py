@@ -16,7 +16,7 @@ import torch
 
 from .effects import Allocation, Allocations
 from .inputs import Guarded, Inputs, incoming_gradient, on_host
-from .oracle import Tensors, by_output, data_names
+from .oracle import Tensors, by_output, data_names, differentiate
 from .spec import Unsupported
 from .watching import watched
 
@@ -70,6 +70,15 @@ def feed(leaf: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     return _Feed.apply(leaf, [tensor])  # type: ignore[no-untyped-call,no-any-return]
 
 
+def new_leaves(inputs: Inputs) -> Tensors:
+    """A leaf for each data input, where its gradient arrives; the op is handed what :func:`feed`
+    makes of it."""
+    return {
+        name: torch.zeros_like(inputs.tensors[name].tensor, requires_grad=True)
+        for name in data_names(inputs)
+    }
+
+
 def observe(inputs: Inputs) -> Observation:
     """Call the candidate forward and backward on fresh guarded inputs.
 
@@ -90,10 +99,7 @@ def observe(inputs: Inputs) -> Observation:
 def _forward(inputs: Inputs, seen: Observation) -> Tensors:
     """Run forward and return the leaves that gradients are asked for."""
     candidate = candidate_function(inputs.spec.candidate)
-    leaves = {
-        name: torch.zeros_like(inputs.tensors[name].tensor, requires_grad=True)
-        for name in data_names(inputs)
-    }
+    leaves = new_leaves(inputs)
     fed = {name: feed(leaf, inputs.tensors[name].tensor) for name, leaf in leaves.items()}
     arguments = call_arguments(candidate, inputs, fed)
     with Allocations("forward", seen.allocations, seen.allocated), watched(seen, "forward"):
@@ -111,18 +117,13 @@ def _backward(inputs: Inputs, seen: Observation, leaves: Tensors) -> None:
         name: incoming_gradient(inputs, name, tensor.shape, tensor.dtype)
         for name, tensor in seen.returned.items()
     }
+    sent = {name: item.tensor for name, item in seen.gradients.items()}
     with Allocations("backward", seen.allocations, seen.allocated), watched(seen, "backward"):
-        found = torch.autograd.grad(
-            list(seen.returned.values()),
-            list(leaves.values()),
-            [seen.gradients[name].tensor for name in seen.returned],
-            allow_unused=True,
-        )
+        found = differentiate(seen.returned, leaves, sent)
     _synchronize(inputs.device)
-    for name, gradient in zip(leaves, found, strict=True):
-        if gradient is not None:
-            seen.leaving[f"{name}.grad"] = gradient
-            seen.results[f"{name}.grad"] = on_host(gradient)
+    for name, gradient in found.items():
+        seen.leaving[f"{name}.grad"] = gradient
+        seen.results[f"{name}.grad"] = on_host(gradient)
 
 
 def candidate_function(path: str) -> Callable[..., Any]:

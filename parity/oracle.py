@@ -45,7 +45,7 @@ def resolve_function(path: str) -> Callable[..., Any]:
 def expect(inputs: Inputs) -> Expectation:
     """Run the reference four times on inputs that no candidate has touched."""
     narrow = {name: item.tensor for name, item in inputs.tensors.items()}
-    leaves, outputs = _forward(inputs, narrow, {})
+    leaves, outputs = run_reference(inputs, narrow, {})
     gradients = {
         name: incoming_gradient(inputs, name, tensor.shape, tensor.dtype).tensor
         for name, tensor in outputs.items()
@@ -55,17 +55,17 @@ def expect(inputs: Inputs) -> Expectation:
     ones = _mapped(torch.ones_like, wide, wide_gradients)
     double = {"compute_dtype": torch.float64, "magnitude": False}
     sums = {"compute_dtype": torch.float64, "magnitude": True}
-    counted = _backward(*_forward(inputs, ones[0], sums), ones[1])
+    counted = _backward(*run_reference(inputs, ones[0], sums), ones[1])
     expected = Expectation(
         reference=_backward(leaves, outputs, gradients),
-        oracle=_backward(*_forward(inputs, wide, double), wide_gradients),
-        magnitude=_backward(*_forward(inputs, absolute[0], sums), absolute[1]),
+        oracle=_backward(*run_reference(inputs, wide, double), wide_gradients),
+        magnitude=_backward(*run_reference(inputs, absolute[0], sums), absolute[1]),
         terms={name: _terms(inputs, name, count) for name, count in counted.items()},
     )
     path = (inputs.spec.reference, inputs.case.layout)
     if path not in _PRECISE:
         nudged = _mapped(lambda t: t * (1 + NUDGE), wide, wide_gradients)
-        if _is_precise(expected, _backward(*_forward(inputs, nudged[0], double), nudged[1])):
+        if _is_precise(expected, _backward(*run_reference(inputs, nudged[0], double), nudged[1])):
             _PRECISE.add(path)
     return expected
 
@@ -122,8 +122,10 @@ def by_output(inputs: Inputs, result: Any) -> Tensors:
     return dict(zip(names, tensors, strict=True))
 
 
-def _forward(inputs: Inputs, tensors: Tensors, modes: dict[str, Any]) -> tuple[Tensors, Tensors]:
-    """(leaves, outputs) of one run of the reference."""
+def run_reference(
+    inputs: Inputs, tensors: Tensors, modes: dict[str, Any]
+) -> tuple[Tensors, Tensors]:
+    """(leaves, outputs) of one run of the reference on ``tensors``, with its keywords ``modes``."""
     reference = resolve_function(inputs.spec.reference)
     leaves = {name: tensors[name].clone().requires_grad_() for name in data_names(inputs)}
     absent = {item.name: None for item in inputs.spec.inputs if item.name not in tensors}
@@ -137,16 +139,23 @@ def _forward(inputs: Inputs, tensors: Tensors, modes: dict[str, Any]) -> tuple[T
 
 def _backward(leaves: Tensors, outputs: Tensors, gradients: Tensors) -> Tensors:
     """Outputs and gradients by name."""
+    found = differentiate(outputs, leaves, gradients)
+    results = {name: tensor.detach() for name, tensor in outputs.items()}
+    for name, leaf in leaves.items():
+        results[f"{name}.grad"] = found[name] if name in found else torch.zeros_like(leaf)
+    return results
+
+
+def differentiate(outputs: Tensors, leaves: Tensors, sent: Tensors, **options: Any) -> Tensors:
+    """The gradients of the leaves that have one, by name; ``sent`` goes into the outputs."""
     found = torch.autograd.grad(
         list(outputs.values()),
         list(leaves.values()),
-        [gradients[name] for name in outputs],
+        [sent[name] for name in outputs],
         allow_unused=True,
+        **options,
     )
-    results = {name: tensor.detach() for name, tensor in outputs.items()}
-    for (name, leaf), grad in zip(leaves.items(), found, strict=True):
-        results[f"{name}.grad"] = torch.zeros_like(leaf) if grad is None else grad
-    return results
+    return {name: grad for name, grad in zip(leaves, found, strict=True) if grad is not None}
 
 
 def _mapped(function: Callable[[torch.Tensor], torch.Tensor], *groups: Tensors) -> list[Tensors]:

@@ -11,7 +11,7 @@ from .bounds import smallest_subnormal, unit_roundoff
 from .comparators import within
 from .evidence import Evidence
 from .inputs import HOST, Inputs, build_inputs, on_host
-from .oracle import Tensors, by_output, data_names, resolve_function
+from .oracle import Tensors, differentiate, run_reference
 from .record import Finding
 from .trial import REFUSALS, again, finding, incoming, poisoned, run
 
@@ -47,14 +47,7 @@ def double_backward(evidence: Evidence) -> Iterator[Finding]:
 
 def _once(outputs: Tensors, leaves: Tensors, sent: Tensors) -> Tensors:
     """The gradients of the leaves that exist, as functions of what was sent."""
-    found = torch.autograd.grad(
-        list(outputs.values()),
-        list(leaves.values()),
-        list(sent.values()),
-        create_graph=True,
-        allow_unused=True,
-    )
-    return {name: g for name, g in zip(leaves, found, strict=True) if g is not None}
+    return differentiate(outputs, leaves, sent, create_graph=True)
 
 
 def _twice(once: Tensors, at: Tensors) -> None:
@@ -96,12 +89,8 @@ def _reference(
 ) -> Tensors:
     """The reference differentiated twice in float64, by output name."""
     tensors = {n: mode(t) if t.is_floating_point() else t for n, t in wide.items()}
-    leaves = {name: tensors[name].clone().requires_grad_() for name in data_names(inputs)}
-    absent = {item.name: None for item in inputs.spec.inputs if item.name not in tensors}
     modes = {"compute_dtype": torch.float64, "magnitude": magnitude}
-    function = resolve_function(inputs.spec.reference)
-    result = function(**{**absent, **tensors, **leaves, **inputs.constants, **modes})
-    outputs = by_output(inputs, result)
+    leaves, outputs = run_reference(inputs, tensors, modes)
     gradients = incoming(inputs, outputs)
     sent = {name: mode(g.double()).requires_grad_() for name, g in gradients.items()}
     once = _once(outputs, leaves, sent)

@@ -12,8 +12,8 @@ from .comparators import Mismatch
 from .effects import Allocations
 from .evidence import Evidence
 from .inputs import Inputs, build_inputs, incoming_gradient, on_host
-from .observe import call_arguments, candidate_function, feed
-from .oracle import Tensors, by_output, data_names
+from .observe import call_arguments, candidate_function, feed, new_leaves
+from .oracle import Tensors, by_output, differentiate
 from .record import Finding
 
 REFUSALS = (RuntimeError, ValueError)  # what autograd and ops raise
@@ -39,10 +39,7 @@ def run(
     inputs: Inputs, feeding: Feed = feed, before_call: Callable[[], object] = lambda: None
 ) -> Trial:
     """Run forward; ``feeding`` makes the tensor handed to the op from a leaf and the data."""
-    leaves = {
-        name: torch.zeros_like(inputs.tensors[name].tensor, requires_grad=True)
-        for name in data_names(inputs)
-    }
+    leaves = new_leaves(inputs)
     fed = {name: feeding(leaf, inputs.tensors[name].tensor) for name, leaf in leaves.items()}
     before_call()
     return Trial(inputs, leaves, call(inputs, fed))
@@ -75,18 +72,8 @@ def gradients(trial: Trial, **options: Any) -> Tensors:
     outputs = {name: output for name, output in trial.outputs.items() if output.requires_grad}
     arriving = incoming(trial.inputs, outputs)
     with poisoned():
-        found = torch.autograd.grad(
-            list(outputs.values()),
-            list(trial.leaves.values()),
-            list(arriving.values()),
-            allow_unused=True,
-            **options,
-        )
-    return {
-        f"{name}.grad": on_host(gradient)
-        for name, gradient in zip(trial.leaves, found, strict=True)
-        if gradient is not None
-    }
+        found = differentiate(outputs, trial.leaves, arriving, **options)
+    return {f"{name}.grad": on_host(gradient) for name, gradient in found.items()}
 
 
 def finding(rule: str, name: str, error: str, phrase: str, mismatch: Mismatch) -> Finding:
