@@ -14,8 +14,9 @@ WORDS = {"launches": "launches of Triton kernels", "allocated": "bytes allocated
 def cost(seen: Observation) -> dict[str, int]:
     """Counts by phase, e.g. ``forward launches``; launches are known on the CPU tier only."""
     launches = {f"{phase} launches": traced.started for phase, traced in seen.traces.items()}
-    allocated = {f"{phase} allocated": count for phase, count in seen.allocated.items()}
-    return launches | allocated
+    if seen.inputs.spec.may_copy:
+        return launches
+    return launches | {f"{phase} allocated": count for phase, count in seen.allocated.items()}
 
 
 def given_way(base: Mapping[str, int], head: Mapping[str, int]) -> bool:

@@ -89,6 +89,8 @@ class OpSpec:
     on ones, which is right where every coefficient other than 1 comes from a tensor.  ``refuses``
     names the illegal calls (:mod:`parity.broken_calls`) that must raise ValueError, and
     ``validating`` a context manager ("module:name") within which illegal values must, too.
+    ``may_copy`` says that the op may copy what it could read where it lies, so that the bytes it
+    allocates are not compared between revisions.
     ``twin`` is a function of the same arguments that must give the same results, whatever memory it
     writes.
     """
@@ -118,6 +120,7 @@ class OpSpec:
     terms: int | None = None
     refuses: tuple[str, ...] = ()
     validating: str | None = None
+    may_copy: bool = False
     twin: str | None = None
 
     def __post_init__(self) -> None:

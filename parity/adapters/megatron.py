@@ -32,6 +32,7 @@ COMMON: dict[str, Any] = {
     "tiles": {"BLOCK_H": (1, 2, 4, 8)},
     "pad_rows": "unspecified",
     "arithmetic": "promoted",
+    "may_copy": True,  # 0.14.0 makes a strided incoming gradient contiguous, 0.13.1 refused some
 }
 # All that `view(-1, heads, dim)` and a last stride of 1 accept; nothing else is promised.
 ROWS = ("contiguous", "offset", "sliced")

@@ -39,8 +39,8 @@ def copied(t: Tensor, **arguments: Any) -> Tensor:
     return op(t.clone(), **arguments)
 
 
-def record(name: str) -> Record:
-    found = run_case(replace(SPEC, candidate=f"{__name__}:{name}"), CASE)
+def record(name: str, **contract: bool) -> Record:
+    found = run_case(replace(SPEC, candidate=f"{__name__}:{name}", **contract), CASE)
     assert found.status == "passed", found.findings
     return found
 
@@ -88,3 +88,9 @@ def test_a_kernel_that_gave_way_was_not_compared() -> None:
 def test_a_count_that_one_arm_lacks_is_not_compared() -> None:
     assert list(dearer({}, {"forward launches": 1})) == []
     assert list(dearer({"forward launches": 1}, {})) == []
+
+
+def test_a_copy_that_the_contract_allows_is_none() -> None:
+    base, copy, launch = (record(n, may_copy=True).cost for n in ("same", "copied", "twice"))
+    assert dict(dearer(base, copy)) == {}
+    assert set(dict(dearer(base, launch))) == {"forward launches"}
