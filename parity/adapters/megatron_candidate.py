@@ -1,19 +1,18 @@
 """Megatron-Core's fused MLA RoPE functions, one callable each, with the tile as a parameter.
 
-Parameters are named as upstream's; ``options`` are its optional ones.  Errors: ValueError where no
-usable Megatron-Core is on the import path, Unsupported where this revision lacks the function, the
+Parameters are named as upstream's; those with a default, which not every revision has, are given by
+name.  The contracts in :mod:`.megatron` say the shapes.  Errors: ValueError where no usable
+Megatron-Core is on the import path, Unsupported where this revision lacks the function, the
 parameter or the tile.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .megatron_module import call, fused_module
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def modules() -> tuple[ModuleType, ...]:
@@ -25,93 +24,24 @@ def modules() -> tuple[ModuleType, ...]:
     return (fused_module(),)
 
 
-def fused_apply_mla_rope_for_q(
-    t: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    qk_head_dim: int,
-    emb_dim: int,
-    *,
-    BLOCK_H: int,
-    **options: Any,
-) -> Tensor:
-    """Query ``[S, B, H, D]`` or ``[T, H, D]``, in place; ``D = qk_head_dim + emb_dim``."""
-    required = (t, cos, sin, qk_head_dim, emb_dim)
-    output: Tensor = call("fused_apply_mla_rope_for_q", BLOCK_H, required, options)
-    return output
+def _function(name: str, *required: str) -> Callable[..., Any]:
+    """Megatron's function ``name``; ``required`` are its parameters without a default, in order."""
+
+    def candidate(*first: Any, BLOCK_H: int, **named: Any) -> Any:
+        rest = [named.pop(parameter) for parameter in required[len(first) :]]
+        return call(name, BLOCK_H, (*first, *rest), named)
+
+    return candidate
 
 
-def fused_apply_mla_rope_for_kv(
-    kv: Tensor,
-    k_pos_emb: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    emb_dim: int,
-    k_dim: int,
-    v_dim: int,
-    *,
-    BLOCK_H: int,
-    **options: Any,
-) -> tuple[Tensor, Tensor]:
-    """Key ``[.., H, k_dim + emb_dim]`` and value ``[.., H, v_dim]`` of ``kv`` and a shared key."""
-    required = (kv, k_pos_emb, cos, sin, emb_dim, k_dim, v_dim)
-    output: tuple[Tensor, Tensor] = call("fused_apply_mla_rope_for_kv", BLOCK_H, required, options)
-    return output
+KEY_VALUE = ("kv", "k_pos_emb", "cos", "sin", "emb_dim", "k_dim", "v_dim")
+ROTATION = ("t", "cos", "sin", "nope_dim", "emb_dim")
 
-
-def fused_mla_rope_inplace(
-    t: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    nope_dim: int,
-    emb_dim: int,
-    *,
-    BLOCK_H: int,
-    **options: Any,
-) -> Tensor:
-    """``[S, B, H, D]`` or ``[T, H, D]``, in place; ``D = nope_dim + emb_dim``."""
-    required = (t, cos, sin, nope_dim, emb_dim)
-    output: Tensor = call("fused_mla_rope_inplace", BLOCK_H, required, options)
-    return output
-
-
-def fused_mla_rope_out_of_place(
-    t: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    nope_dim: int,
-    emb_dim: int,
-    *,
-    BLOCK_H: int,
-    **options: Any,
-) -> Tensor:
-    """``[S, B, H, D]`` or ``[T, H, D]``, as a new tensor."""
-    required = (t, cos, sin, nope_dim, emb_dim)
-    output: Tensor = call("fused_mla_rope_out_of_place", BLOCK_H, required, options)
-    return output
-
-
-def fused_mla_rope_kv_split(
-    kv: Tensor,
-    k_pos_emb: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    emb_dim: int,
-    k_dim: int,
-    v_dim: int,
-    *,
-    BLOCK_H: int,
-    **options: Any,
-) -> tuple[Tensor, Tensor]:
-    """Key ``[.., H, k_dim + emb_dim]`` and value ``[.., H, v_dim]`` of ``kv`` and a shared key."""
-    required = (kv, k_pos_emb, cos, sin, emb_dim, k_dim, v_dim)
-    output: tuple[Tensor, Tensor] = call("fused_mla_rope_kv_split", BLOCK_H, required, options)
-    return output
-
-
-def fused_mla_rope_concat(
-    nope: Tensor, rope: Tensor, cos: Tensor, sin: Tensor, *, BLOCK_H: int, **options: Any
-) -> Tensor:
-    """``[.., H, nope_dim + rope_dim]`` packed from two tensors of any strides."""
-    output: Tensor = call("fused_mla_rope_concat", BLOCK_H, (nope, rope, cos, sin), options)
-    return output
+fused_apply_mla_rope_for_q = _function(
+    "fused_apply_mla_rope_for_q", "t", "cos", "sin", "qk_head_dim", "emb_dim"
+)
+fused_apply_mla_rope_for_kv = _function("fused_apply_mla_rope_for_kv", *KEY_VALUE)
+fused_mla_rope_inplace = _function("fused_mla_rope_inplace", *ROTATION)
+fused_mla_rope_out_of_place = _function("fused_mla_rope_out_of_place", *ROTATION)
+fused_mla_rope_kv_split = _function("fused_mla_rope_kv_split", *KEY_VALUE)
+fused_mla_rope_concat = _function("fused_mla_rope_concat", "nope", "rope", "cos", "sin")
