@@ -6,10 +6,8 @@ have no ``self`` run inside the process.
 
 from __future__ import annotations
 
-import faulthandler
 import importlib
 import multiprocessing
-import os
 import platform
 import signal
 import traceback
@@ -26,15 +24,11 @@ from pebble import ProcessExpired, ProcessPool
 from .arms import Arm
 from .case import Case
 from .interrupts import POLL, check
+from .process import START, cause, ready, specs, start, stopping
 from .record import Finding, Record
 from .spec import OpSpec
 
 DEADLINE = 120.0  # seconds for one case; thirty times what the slowest planned case takes
-START = 300.0  # seconds to import everything and read the contracts, on a cold disk
-
-# The pool takes a worker that ends with 0 for one it stopped, and waits for the case's deadline.
-CLEAN_EXIT = 97
-
 Job = tuple[OpSpec, Case]
 
 
@@ -57,14 +51,14 @@ class Worker:
     def _start_pool(self) -> None:
         self.pool = ProcessPool(
             max_workers=1,
-            initializer=_start,
-            initargs=(self.arm, str(self.cache), str(self.log)),
+            initializer=start,
+            initargs=(self.arm.root, str(self.cache), str(self.log), _prepare),
             context=multiprocessing.get_context(self.method),
         )
 
     def specs(self, ops: str | None) -> Future[list[OpSpec]]:
         """The contracts that ``ops`` names when this arm's root is on the import path."""
-        return self._schedule(_specs, (ops,), START)
+        return self._schedule(specs, (ops,), START)
 
     def describe(self, specs: list[OpSpec]) -> Future[dict[str, Any]]:
         """Provenance of the candidates, tier, versions, and the fingerprint of it all."""
@@ -95,7 +89,7 @@ class Worker:
         if isinstance(error, ProcessExpired) and error.exitcode == -signal.SIGKILL:
             reason = "the worker was killed from outside, as a machine short of memory does"
         elif isinstance(error, ProcessExpired):
-            status, reason = "crashed", _cause(error.exitcode)
+            status, reason = "crashed", cause(error.exitcode)
         elif isinstance(error, SystemExit):
             status, reason = "crashed", f"exit code {error.code}"
         elif isinstance(error, TimeoutError):
@@ -107,13 +101,8 @@ class Worker:
 def workers(arms: Iterable[Arm], cache: Path, logs: Path) -> Iterator[list[Worker]]:
     """A process for each arm, started at the same time and stopped in the end."""
     started = [Worker(arm, cache / arm.name, logs / f"{arm.name}.log") for arm in arms]
-    try:
+    with stopping(*started):
         yield started
-    finally:
-        for worker in started:
-            worker.pool.stop()  # type: ignore[no-untyped-call]  # pebble leaves it untyped
-        for worker in started:
-            worker.pool.join()
 
 
 def share_out(
@@ -156,67 +145,21 @@ def run_all(
             advance(index)
 
 
-def _cause(code: int) -> str:
-    """A signal by name, or an exit code."""
-    try:
-        return signal.Signals(-code).name
-    except ValueError:
-        return f"exit code {0 if code == CLEAN_EXIT else code}"
-
-
-_failed_start: list[Exception] = []
 _tier: list[str] = []
 
 
-def _start(arm: Arm, cache: str, log: str) -> None:
-    """Set the process up; an error is kept for the first task, which can report it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which stops us
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    faulthandler.enable()
-    leave = os._exit
-    os._exit = lambda status: leave(status or CLEAN_EXIT)
-    os.environ |= {"TRITON_CACHE_DIR": cache, "OMP_NUM_THREADS": "1"}
-    try:
-        _prepare(Path(arm.root))
-    except ModuleNotFoundError as error:
-        sentence = f"Expected {error.name} to be installed but it is not; "
-        _failed_start.append(ValueError(sentence + "install it as constraints.txt pins it."))
-    except Exception as error:  # noqa: BLE001 - whatever it is, the parent must hear of it
-        _failed_start.append(error)
-
-
-def _prepare(root: Path) -> None:
-    from .provenance import mount
-
-    mount(root)
+def _prepare() -> None:
     from .interpreter import prepare
 
     _tier.append(prepare())
-    import torch
-
-    torch.set_num_threads(1)
     importlib.import_module("parity.runner")  # here, where no case pays for it with its deadline
-
-
-def _ready() -> None:
-    for error in _failed_start:
-        raise error
-
-
-def _specs(ops: str | None) -> list[OpSpec]:
-    from .catalog import resolve
-
-    _ready()
-    return list(resolve(ops).values())
 
 
 def _describe(specs: list[OpSpec], root: str) -> dict[str, Any]:
     from .gate.fingerprint import fingerprint
     from .provenance import describe
 
-    _ready()
+    ready()
     versions = {name: version(name) for name in ("torch", "triton")}
     versions["python"] = platform.python_version()
     made_of = {"fingerprint": fingerprint(Path(root), _tier[0])}
@@ -228,7 +171,7 @@ def run_here(spec: OpSpec, case: Case, arm: str) -> Record:
     from .provenance import absent
     from .runner import run_case
 
-    _ready()
+    ready()
     try:
         missing = absent(spec.candidate)
     except Exception as error:  # noqa: BLE001 - code under test that cannot even be imported

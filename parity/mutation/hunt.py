@@ -13,6 +13,7 @@ from threading import Event
 
 from ..arms import Arm
 from ..isolation import Worker
+from ..process import stopping
 from .mutants import Mutant
 from .outcomes import Journal, Outcome
 
@@ -41,11 +42,8 @@ class Lab:
         arm = Arm("head", "import_root", str(root))
         multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED)
         worker = Worker(arm, self.cache, self.log, "forkserver")
-        try:
+        with stopping(worker):
             yield worker
-        finally:
-            worker.pool.stop()  # type: ignore[no-untyped-call]  # pebble leaves it untyped
-            worker.pool.join()
 
 
 def hunt(

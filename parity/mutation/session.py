@@ -18,7 +18,8 @@ from ..corpus import kept
 from ..gate.command import CASES_PER_OP
 from ..generate import plan
 from ..git import Refused
-from ..isolation import START, Job
+from ..isolation import Job
+from ..process import START
 from ..progress import progress
 from ..provenance import Misplaced, digest
 from ..spec import OpSpec
