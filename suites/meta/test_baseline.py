@@ -18,17 +18,10 @@ from parity.generate import is_legal, plan
 from parity.git import Refused
 from parity.record import Record
 from parity.runs import Run
-from parity.spec import Input, OpSpec, Output
+from parity.spec import OpSpec
 from parity.verdict import Exit
+from suites.meta.double import FILES, SPEC
 
-SPEC = OpSpec(
-    name="double",
-    candidate="nowhere:double",
-    reference="nowhere:double",
-    inputs=(Input("x", "rows dim"),),
-    outputs=(Output("y"),),
-    axes={"dim": range(1, 9)},
-)
 CASE = plan(SPEC, 1, 0)[0]
 PASSED = Record(CASE.id, "double", "base", "passed", checks=("values",), digests={"y": "d"})
 MADE_OF = {"arm": "a", "harness": "h", "device": "one"}
@@ -41,23 +34,6 @@ def double(x):
         file.write(".")
     return x * 2
 """
-CONTRACTS = """
-from parity import Input, OpSpec, Output
-
-SPEC = OpSpec(
-    name="double",
-    candidate="own_kernel:double",
-    reference="own_reference:double",
-    inputs=(Input("x", "rows dim"),),
-    outputs=(Output("y"),),
-    axes={"dim": range(1, 9)},
-    dtypes=("float32",),
-    values=("normal",),
-    gradients=("contiguous",),
-)
-OPS = (SPEC,)
-"""
-REFERENCE = "def double(x, compute_dtype=None, magnitude=False):\n    return x * 2\n"
 
 
 @pytest.fixture(autouse=True)
@@ -66,11 +42,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for name in ("base", "head"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "own_contracts.py").write_text(CONTRACTS)
-        (tmp_path / name / "own_reference.py").write_text(REFERENCE)
         calls = f"Path({str(tmp_path)!r}) / 'calls-{name}'"
         kernel = KERNEL.replace('Path(__file__).parent / "calls"', calls)
-        (tmp_path / name / "own_kernel.py").write_text(kernel)
+        for file, text in (FILES | {"own_kernel.py": kernel}).items():
+            (tmp_path / name / file).write_text(text)
     return tmp_path
 
 
@@ -78,7 +53,7 @@ def gate(*more: str) -> int:
     return cli.run(["gate", "--head-root", "head", *more])
 
 
-PLAN = ("--ops", "own_contracts:OPS", "--cases-per-op", "2")
+PLAN = ("--ops", "own_ops:OPS", "--cases-per-op", "2")
 
 
 def calls(here: Path, arm: str) -> int:

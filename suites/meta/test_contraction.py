@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from types import ModuleType
@@ -13,6 +11,7 @@ import pytest
 import torch
 
 from parity.interpreter import prepare
+from suites.meta.kernel_file import imported
 
 TIER = prepare()
 if TIER == "interpreter":
@@ -44,19 +43,10 @@ N = 256
 
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
-    """Kernels in a file of their own, since the compiling process imports it, too."""
     if TIER == "gpu":
         pytest.skip("NOT_RUN: triton compiles for the GPU here, the interpreter is not used")
-    file = tmp_path_factory.mktemp("kernels") / "turned.py"
-    file.write_text(KERNEL)
-    spec = importlib.util.spec_from_file_location("turned", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["turned"] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["turned"]
+    with imported(tmp_path_factory.mktemp("kernels") / "turned.py", KERNEL) as module:
+        yield module
 
 
 def operands(dtype: torch.dtype, count: int = 4) -> list[torch.Tensor]:

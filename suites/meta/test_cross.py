@@ -8,16 +8,9 @@ from pathlib import Path
 from parity.corpus import keep
 from parity.gate.cross import crossed
 from parity.generate import plan
-from parity.spec import Input, OpSpec, Output
+from parity.spec import OpSpec
+from suites.meta.double import SPEC
 
-SPEC = OpSpec(
-    name="double",
-    candidate="nowhere:double",
-    reference="nowhere:double",
-    inputs=(Input("x", "rows dim"),),
-    outputs=(Output("y"),),
-    axes={"dim": range(1, 9)},
-)
 NARROW = replace(SPEC, axes={"dim": range(1, 5)})
 
 

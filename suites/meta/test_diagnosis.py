@@ -13,7 +13,7 @@ from parity.generate import plan
 from parity.locus import numbers, words
 from parity.record import Finding
 from parity.runner import run_case
-from parity.spec import Input, OpSpec, Output
+from suites.meta import blend
 
 Tensor = torch.Tensor
 LANES = torch.tensor([False, False, True, True, True, True])  # four rotated ones behind two others
@@ -107,29 +107,11 @@ def test_the_numbers_are_those_of_this_case() -> None:
     assert numbers(torch.ones(1, 1, dtype=torch.bool), single) == ""
 
 
-SPEC = OpSpec(
-    name="blend",
-    candidate=f"{__name__}:honest",
-    reference=f"{__name__}:reference",
-    inputs=(Input("x", "rows dim"), Input("r", "rows dim")),
-    outputs=(Output("y"),),
-    axes={"dim": (4, 7)},
-    values=("normal",),
-    terms=2,
-)
-
-
-def reference(
-    x: Tensor, r: Tensor, *, compute_dtype: torch.dtype = torch.float32, magnitude: bool = False
-) -> Tensor:
-    """y = 0.75 x - 0.375 r."""
-    wide_x, wide_r = x.to(compute_dtype), r.to(compute_dtype)
-    right = 0.375 * wide_r
-    return (0.75 * wide_x + (right if magnitude else -right)).to(x.dtype)
+SPEC = replace(blend.SPEC, candidate=f"{__name__}:honest", values=("normal",))
 
 
 def honest(x: Tensor, r: Tensor) -> Tensor:
-    return reference(x, r)
+    return blend.reference(x, r)
 
 
 def rounds_twice(x: Tensor, r: Tensor) -> Tensor:
@@ -137,11 +119,11 @@ def rounds_twice(x: Tensor, r: Tensor) -> Tensor:
 
 
 def drops_a_term(x: Tensor, r: Tensor) -> Tensor:
-    return reference(x, 0.75 * r)
+    return blend.reference(x, 0.75 * r)
 
 
 def rounds_to_bfloat16(x: Tensor, r: Tensor) -> Tensor:
-    return reference(x.bfloat16(), r.bfloat16()).to(x.dtype)
+    return blend.reference(x.bfloat16(), r.bfloat16()).to(x.dtype)
 
 
 def findings(name: str, dtype: str) -> list[Finding]:

@@ -16,32 +16,16 @@ from parity.catalog import resolve
 from parity.generate import plan
 from parity.record import Finding, Record
 from parity.spec import Input, OpSpec, Output
+from suites.meta import blend
 
 Tensor = torch.Tensor
-SPEC = OpSpec(
-    name="blend",
-    candidate=f"{__name__}:honest",
-    reference=f"{__name__}:reference",
-    inputs=(Input("x", "rows heads dim"), Input("r", "rows heads dim")),
-    outputs=(Output("y"),),
-    axes={"heads": (3, 5), "dim": (4, 7)},
-    terms=2,
-)
+SPEC = replace(blend.SPEC, candidate=f"{__name__}:honest")
 WRITES_GRADIENTS = replace(SPEC, outputs=(Output("y", gradient_mutable=True),))
 IN_PLACE = replace(
     SPEC,
     inputs=(Input("x", "rows heads dim", mutable=True), Input("r", "rows heads dim")),
     outputs=(Output("y", alias="x"),),
 )
-
-
-def reference(
-    x: Tensor, r: Tensor, *, compute_dtype: torch.dtype = torch.float32, magnitude: bool = False
-) -> Tensor:
-    """y = 0.75 x - 0.375 r."""
-    wide_x, wide_r = x.to(compute_dtype), r.to(compute_dtype)
-    right = 0.375 * wide_r
-    return (0.75 * wide_x + (right if magnitude else -right)).to(x.dtype)
 
 
 # --- candidates ----------------------------------------------------------------------------------
@@ -231,10 +215,7 @@ HONEST = [(SPEC, "honest"), (SPEC, "honest_once"), (IN_PLACE, "marks_dirty")]
 
 def _case(spec: OpSpec, effect: str) -> Case:
     """The first seed whose case is held to ``effect``."""
-    variants = {"x": "contiguous", "r": "contiguous", "y.grad": "contiguous", "values": "normal"}
-    blank = Case(
-        "blend", "plain", "float32", {"heads": 3, "dim": 4, "tokens": 2}, variants=variants
-    )
+    blank = blend.small_case("float32")
     cases = (replace(blank, seed=seed) for seed in count())
     return next(case for case in cases if chosen(spec, case) == effect)
 

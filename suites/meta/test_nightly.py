@@ -13,29 +13,8 @@ from parity import cli
 from parity.history import store
 from parity.reports.nightly import markdown
 from parity.verdict import Exit
+from suites.meta.double import FILES, RIGHT
 
-CONTRACT = """
-from parity import Input, OpSpec, Output
-
-OPS = (
-    OpSpec(
-        name="double",
-        candidate="one_kernel:double",
-        reference="one_reference:double",
-        inputs=(Input("x", "rows dim"),),
-        outputs=(Output("y"),),
-        axes={"dim": range(1, 9)},
-        dtypes=("float32",),
-        values=("normal",),
-        gradients=("contiguous",),
-    ),
-)
-"""
-REFERENCE = """
-def double(x, compute_dtype=None, magnitude=False):
-    return x * 2
-"""
-RIGHT = "def double(x):\n    return x * 2\n"
 WRONG = "def double(x):\n    return x * 3\n"
 
 
@@ -46,7 +25,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 def commit(folder: Path, kernel: str, message: str) -> str:
-    (folder / "one_kernel.py").write_text(kernel)
+    (folder / "own_kernel.py").write_text(kernel)
     git(folder, "add", "-A")
     git(folder, "commit", "-q", "-m", message)
     return git(folder, "rev-parse", "HEAD")
@@ -58,9 +37,8 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "repository"
     folder.mkdir()
     git(folder, "init", "-q", "-b", "main")
-    (folder / "one_contract.py").write_text(CONTRACT)
-    (folder / "one_reference.py").write_text(REFERENCE)
-    (folder / "pyproject.toml").write_text('[tool.parity]\nops = "one_contract:OPS"\n')
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
     commit(folder, RIGHT, "Double")
     commit(folder, WRONG, "Break | it")
     commit(folder, WRONG + "# as wrong\n", "Say more")

@@ -14,26 +14,8 @@ from parity.record import Finding, Record, read, write
 from parity.tiers.case_file import read_cases
 from parity.tiers.compare import compare, exit_code
 from parity.verdict import Exit, Verdict
+from suites.meta.double import FILES, RIGHT
 
-OPS = """
-from parity.spec import Input, OpSpec, Output
-
-OPS = (
-    OpSpec(
-        name="double",
-        candidate="own_kernel:double",
-        reference="own_reference:double",
-        inputs=(Input("x", "rows dim"),),
-        outputs=(Output("y"),),
-        axes={"dim": range(1, 9)},
-        dtypes=("float32",),
-        values=("normal",),
-        gradients=("contiguous",),
-    ),
-)
-"""
-REFERENCE = "def double(x, compute_dtype=None, magnitude=False):\n    return x * 2\n"
-RIGHT = "def double(x):\n    return x * 2\n"
 WRONG = "def double(x):\n    return x * 3 if x.shape[-1] == 5 else x * 2\n"
 
 
@@ -41,12 +23,10 @@ WRONG = "def double(x):\n    return x * 3 if x.shape[-1] == 5 else x * 2\n"
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project with an op of its own and a file of three cases."""
     monkeypatch.chdir(tmp_path)
-    files = {"own_ops.py": OPS, "own_reference.py": REFERENCE, "own_kernel.py": RIGHT}
-    files["pyproject.toml"] = '[tool.parity]\nops = "own_ops:OPS"\n'
     axes = [{"dim": dim, "tokens": 4} for dim in (3, 5, 8)]
     cases = [Case("double", "plain", "float32", each, variants=VARIANTS) for each in axes]
-    files["cases.jsonl"] = "\n".join(case.to_json() for case in cases)
-    for name, text in files.items():
+    documents = "\n".join(case.to_json() for case in cases)
+    for name, text in (FILES | {"cases.jsonl": documents}).items():
         (tmp_path / name).write_text(text)
     return tmp_path
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +12,7 @@ import torch
 
 from parity.codegen.layouts import accesses, holders, waits
 from parity.interpreter import prepare
+from suites.meta.kernel_file import imported
 
 TIER = prepare()
 if TIER == "interpreter":
@@ -37,22 +36,10 @@ def mirror_kernel(X, N: tl.constexpr, BARRIER: tl.constexpr):
 
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
-    """Kernels in a file of their own, since the compiling process imports it, too."""
     if TIER == "gpu":
         pytest.skip("NOT_RUN: triton compiles for the GPU here, the interpreter is not used")
-    yield _imported(tmp_path_factory.mktemp("kernels") / "mirrored.py", KERNEL)
-    del sys.modules["mirrored"]
-
-
-def _imported(file: Path, text: str) -> ModuleType:
-    file.write_text(text)
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[file.stem] = module
-    spec.loader.exec_module(module)
-    return module
+    with imported(tmp_path_factory.mktemp("kernels") / "mirrored.py", KERNEL) as module:
+        yield module
 
 
 def kinds(kernels: ModuleType, lanes: int, warps: int, barrier: bool) -> set[str]:
@@ -77,10 +64,10 @@ def test_a_module_that_asks_for_the_interpreter_is_compiled_where_it_can_be(
     position = {"write_after_read"}
     interpreted = 'import os\nos.environ["TRITON_INTERPRET"] = "1"\n'
     asking = "from parity.interpreter import prepare\nprepare()\n"
-    forced = _imported(tmp_path / "forced.py", interpreted + KERNEL)
-    assert kinds(forced, 128, 4, False) == position  # not compiled, and nothing else is lost
-    asked = _imported(tmp_path / "asked.py", asking + KERNEL)
-    assert kinds(asked, 128, 4, False) == position | {"write_after_read_across_warps"}
+    with imported(tmp_path / "forced.py", interpreted + KERNEL) as forced:
+        assert kinds(forced, 128, 4, False) == position  # not compiled, and nothing else is lost
+    with imported(tmp_path / "asked.py", asking + KERNEL) as asked:
+        assert kinds(asked, 128, 4, False) == position | {"write_after_read_across_warps"}
     assert kinds(kernels, 64, 2, False) == position | {"write_after_read_across_warps"}
 
 
