@@ -158,7 +158,7 @@ ELSEWHERE = {
     ),
     "parity mutate --suite tests/test_rope.py": "suites/meta/test_mutate.py",
     "parity nightly": NIGHTLY,
-    "parity nightly --history /shared/nights --machine h200": NIGHTLY,
+    "parity nightly --history /mnt/nights --machine h200": NIGHTLY,
     "parity replay case.json": "suites/meta/test_gate.py",
     "parity run --cases cases.jsonl --output cpu.jsonl": "suites/meta/test_tiers.py",
     "parity run --device cpu --output ours.jsonl": "suites/meta/test_tiers.py",
