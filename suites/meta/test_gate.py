@@ -164,14 +164,14 @@ def test_a_lost_process_costs_one_case(here: Path, monkeypatch: pytest.MonkeyPat
     names = ("killed", "exits", "leaves", "hangs", "well")
     base = root(here / "base", names, dict.fromkeys(names, RIGHT))
     bodies = {
-        "killed": "os.kill(os.getpid(), signal.SIGSEGV) if len(x) == 8 else x * 2",
-        "exits": "os._exit(7) if len(x) == 8 else x * 2",
-        "leaves": "os._exit(0) if len(x) == 8 else x * 2",
-        "hangs": "time.sleep(1000) if len(x) == 8 else x * 2",
+        "killed": "os.kill(os.getpid(), signal.SIGSEGV) if x.shape[-1] % 2 == 0 else x * 2",
+        "exits": "os._exit(7) if x.shape[-1] % 2 == 0 else x * 2",
+        "leaves": "os._exit(0) if x.shape[-1] % 2 == 0 else x * 2",
+        "hangs": "time.sleep(1000) if x.shape[-1] % 2 == 0 else x * 2",
         "well": RIGHT,
     }
     head = root(here / "head", names, bodies)
-    assert gate(base, head, "--cases-per-op", "1") == Exit.REGRESSION
+    assert gate(base, head, "--cases-per-op", "2") == Exit.REGRESSION
     items = result(here)["items"]
     found = {item["op"]: item for item in items if item["verdict"] == "REGRESSION"}
     assert [len(item["cases"]) for item in found.values()] == [1] * 4
