@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
+import setuptools  # noqa: F401  # Megatron-Core imports it, which fails once distutils is there
 
 from parity.adapters import megatron_module
 

@@ -121,7 +121,8 @@ def test_a_known_issue_is_shown_and_is_no_failure() -> None:
 
 
 def test_bugs_that_lived_are_in_the_report(workspace: Path) -> None:
-    mutant = Mutant("ops.py", "rotate", "sign", "x - y", "x + y", 1, 0, 5, 7, 7, "x - y")
+    place = ("y = x - y", "x - y", "x + y", 1, 0, 5, 7, 7)
+    mutant = Mutant("ops.py", "rotate", "sign", *place, "x - y")
     dead = replace(mutant, replacement="y - x")
     pairs = [
         (mutant, Outcome("survived", reason="no case")),
