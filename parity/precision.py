@@ -59,11 +59,11 @@ def comparison(narrow: Evidence, wide: Evidence, name: str) -> str:
     if name not in {*wide.comparable()}:
         return ""
     before, after = gap(narrow, name), gap(wide, name)
-    if not isfinite(before) or not isfinite(after) or not before:
-        return ""
+    if not isfinite(before) or not isfinite(after) or not before or not after:
+        return ""  # no gap at all: where both sides overflow any value is right
     dtypes = [evidence.seen.results[name].dtype for evidence in (narrow, wide)]
     eps = unit_roundoff(dtypes[0]) / unit_roundoff(dtypes[1])
-    factor = before / after if after else inf
+    factor = before / after
     kind = "rounding" if factor >= eps**0.5 else "the algorithm, or a step of fixed precision"
     return f" In float32 it is {factor:.3g} times smaller, and eps {eps:.3g} times: {kind}."
 

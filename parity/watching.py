@@ -80,6 +80,9 @@ def memory_findings(
 
 
 def shown(seen: Observation, kinds: Collection[str], phase: str = "") -> str:
-    """The first finding of these kinds (in a phase) as a further sentence, or an empty string."""
+    """A finding of these kinds (in a phase) as a further sentence, or an empty string.
+
+    Of several always the same one, in whatever order the tensors lie in memory.
+    """
     found = memory_findings(seen, kinds)
-    return next((f" {one.sentence}" for at, one in found if phase in ("", at)), "")
+    return min((f" {one.sentence}" for at, one in found if phase in ("", at)), default="")

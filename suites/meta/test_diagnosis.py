@@ -126,8 +126,12 @@ def rounds_to_bfloat16(x: Tensor, r: Tensor) -> Tensor:
     return blend.reference(x.bfloat16(), r.bfloat16()).to(x.dtype)
 
 
-def findings(name: str, dtype: str) -> list[Finding]:
-    spec = replace(SPEC, candidate=f"{__name__}:{name}")
+def doubles_16_bits(x: Tensor, r: Tensor) -> Tensor:
+    return blend.reference(x, r) * (1 if x.dtype == torch.float32 else 2)
+
+
+def findings(name: str, dtype: str, values: str = "normal") -> list[Finding]:
+    spec = replace(SPEC, candidate=f"{__name__}:{name}", values=(values,))
     cases = [case for case in plan(spec, 0, 0) if case.dtype == dtype]
     found = [finding for case in cases for finding in run_case(spec, case).findings]
     return [finding for finding in found if (finding.check, finding.tensor) == ("values", "y")]
@@ -153,6 +157,13 @@ def test_a_run_in_float32_tells_rounding_from_the_rest(name: str, dtype: str, en
 def test_a_case_in_float32_has_nothing_to_be_compared_with() -> None:
     assert findings("drops_a_term", "float32")
     assert not any("In float32" in f.sentence for f in findings("drops_a_term", "float32"))
+
+
+def test_no_gap_at_all_says_nothing() -> None:
+    """Constants are exact in float32, as is the zero that stands where both sides overflow."""
+    found = findings("doubles_16_bits", "bfloat16", "constant")
+    assert found
+    assert not any("In float32" in finding.sentence for finding in found)
 
 
 def test_an_honest_op_has_nothing_to_explain() -> None:
