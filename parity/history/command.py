@@ -12,7 +12,6 @@ from .. import git
 from ..arms import project_root, workspace
 from ..git import Refused
 from ..interrupts import deferred
-from ..reports.nightly import stretch
 from ..verdict import Exit
 from . import store
 from .compare import commits_of, since
@@ -92,6 +91,8 @@ def _where(found: Appearance, tonight: Night) -> str:
 
 
 def _story(key: Key, seen: list[Appearance], project: Path) -> Iterator[str]:
+    from ..reports.nightly import stretch
+
     commits = commits_of(project)
     yield f"{name_of(key)} {title_of(key)}"
     for found in seen:

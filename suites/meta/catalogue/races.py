@@ -116,7 +116,7 @@ def reloaded(barrier: bool = True, **a: Any) -> Tensor:
     return _InPlace.apply(a["t"], a, reload_kernel, barrier)
 
 
-HAZARD = ("hazard", "t in forward")
+HAZARD = ("hazard", "data in forward")
 RIGHT_THIS_TIME: dict[str, Any] = {"verdict": Verdict.IDENTICAL}
 
 
