@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -45,10 +45,7 @@ def history(
     for sentence in known.skipped:
         _say(sentence)
     if not nights:
-        raise Refused(
-            f"Expected nights in {folder} but found none; run `parity nightly` first.",
-            Exit.NOTHING_COMPARED,
-        )
+        raise Refused(_no_nights(folder, machine, known.nights), Exit.NOTHING_COMPARED)
     if failure is None:
         for line in _overview(nights):
             _say(line)
@@ -65,6 +62,16 @@ def _say(line: str) -> None:
     from ..reports.plain import plain
 
     click.echo(plain(line))
+
+
+def _no_nights(folder: Path, machine: str | None, others: Sequence[Night]) -> str:
+    if not others:
+        return f"Expected nights in {folder} but found none; run `parity nightly` first."
+    machines = ", ".join(sorted({night.machine for night in others}))
+    return (
+        f"Expected nights of machine {machine!r} in {folder} but found only those of {machines}; "
+        "name one of them."
+    )
 
 
 def _overview(nights: list[Night]) -> Iterator[str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from parity import cli
 from parity.history import drift, store
 from parity.history.compare import compare
 from parity.history.night import Failure, Key, Measure, Missing, Night, Passed, Row, Total
@@ -318,3 +319,14 @@ def test_columns_that_were_added_later_are_passed_over(tmp_path: Path) -> None:
     folder.mkdir()
     changed(good, folder / "more.parquet", "SELECT *, 1 AS something_new")
     assert store.read(folder) == History((written,), ())
+
+
+def test_a_machine_without_nights_is_told_from_a_folder_without_any(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.write(tmp_path / "nights", night(1, "c", EVERY_KIND, machine="h200"))
+    asked = ["history", "--machine", "b200", "--history"]
+    assert cli.run([*asked, str(tmp_path / "nights")]) == Exit.NOTHING_COMPARED
+    assert "found only those of h200; name one of them" in capsys.readouterr().err
+    assert cli.run([*asked, str(tmp_path / "empty")]) == Exit.NOTHING_COMPARED
+    assert "found none; run `parity nightly` first" in capsys.readouterr().err
