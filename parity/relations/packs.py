@@ -89,10 +89,10 @@ def permuted_sequences(spec: OpSpec, case: Case) -> list[Derived]:
             spec,
             turned,
             across="rows",
-            change=lambda t: t[rows.to(t.device)],
-            table=lambda t: t[_reversed_blocks(starts, len(t)).to(t.device)] if moved else t,
-            ours=lambda t: t[rows[kept].to(t.device)],
-            theirs=lambda t: t[kept.to(t.device)],
+            change=lambda t: t[rows],
+            table=lambda t: t[_reversed_blocks(starts, len(t))] if moved else t,
+            ours=lambda t: t[rows[kept]],
+            theirs=lambda t: t[kept],
         )
     ]
 
@@ -129,8 +129,8 @@ def poisoned_neighbour(spec: OpSpec, case: Case) -> list[Derived]:
             dense(spec, case),
             across="rows",
             change=lambda t: _poison(t, hit),
-            ours=lambda t: t[~hit.to(t.device)],
-            theirs=lambda t: t[~hit.to(t.device)],
+            ours=lambda t: t[~hit],
+            theirs=lambda t: t[~hit],
         )
     ]
 
@@ -150,7 +150,7 @@ def _poison(tensor: Tensor, hit: Tensor) -> Tensor:
     if not tensor.is_floating_point():
         return tensor
     poisoned = tensor.clone()
-    poisoned[hit.to(tensor.device)] = torch.nan
+    poisoned[hit] = torch.nan
     return poisoned
 
 
@@ -163,10 +163,10 @@ def cp_ranks_reassemble(spec: OpSpec, case: Case) -> list[Derived]:
 
     def placed(tensor: Tensor) -> Tensor:
         complete = tensor.new_zeros(tokens, *tensor.shape[1:])
-        complete[rows.to(tensor.device)] = tensor
+        complete[rows] = tensor
         return complete
 
-    return [Derived(spec, one, "rows", change=placed, theirs=lambda t: t[rows.to(t.device)])]
+    return [Derived(spec, one, "rows", change=placed, theirs=lambda t: t[rows])]
 
 
 def _rows_of_rank(case: Case) -> Tensor:
