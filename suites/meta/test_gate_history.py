@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from parity import cli
+from parity.gate import generated
+from parity.interpreter import prepare
 from parity.judging import judge
 from parity.runs import Run, all_runs
 from parity.verdict import Exit, Judgement, Verdict
@@ -36,6 +38,7 @@ OP = OpSpec(
 KERNEL = """
 import itertools
 from parity import Unsupported
+from kernels_of.mirror import mirrored
 
 calls = itertools.count()
 
@@ -51,6 +54,32 @@ def reference(x, compute_dtype=None, magnitude=False):
 def op(x):
     return {body}
 """
+MIRROR = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def mirror_kernel(X, N: tl.constexpr, BARRIER: tl.constexpr):
+    lane = tl.program_id(0) * N + tl.arange(0, N)
+    x = tl.load(X + lane)
+    if BARRIER:
+        tl.debug_barrier()
+    tl.store(X + tl.program_id(0) * N + N - 1 - tl.arange(0, N), x)
+
+class Mirror(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, barrier):
+        y = x.clone()
+        mirror_kernel[(x.shape[0],)](y, x.shape[1], barrier, num_warps=1)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.flip(1), None
+
+mirrored = Mirror.apply
+"""
 OPS = """
 from importlib import import_module
 from pathlib import Path
@@ -61,6 +90,9 @@ OPS = tuple(import_module(f"contracts_of.{name}").OP for name in NAMES)
 SQUARE = "x * x"
 EXACT = "(x.double() * x.double() * 1.0).float()"  # allocates what the next two do
 LOUDER, SOFTER = (EXACT.replace("1.0", f"(1 {sign} 2**-24)") for sign in "+-")
+# One warp holds a row, so that a GPU gives the right bits without the barrier, too.
+MIRRORED, UNGUARDED = "mirrored(x, True)", "mirrored(x, False)"
+LANES = {"dims": ("(32,)", "(32,)"), "references": ("x.flip(1)", "x.flip(1)")}
 ALTERNATING = f"{EXACT} if next(calls) % 2 else {LOUDER}"
 
 
@@ -109,7 +141,18 @@ HISTORY = {
     ),
     "restated": Op(SQUARE, SQUARE, {Verdict.INCONCLUSIVE}, references=(SQUARE, "x * x + x")),
     "unjudged": Op(SQUARE, SQUARE, {Verdict.INFRASTRUCTURE}, references=(SQUARE, "raises()")),
+    "reworded": Op(
+        MIRRORED,
+        f"{MIRRORED}  # said otherwise",
+        {Verdict.IDENTICAL, Verdict.GENERATED_CODE_IDENTICAL},
+        **LANES,
+    ),
+    "unguarded": Op(MIRRORED, UNGUARDED, {Verdict.IDENTICAL, Verdict.HAZARD}, **LANES),
     "excused": Op(SQUARE, "x * x * 3", {Verdict.REGRESSION}),
+}
+ELSEWHERE = {
+    Verdict.NOT_RUN: "a gate that is stopped, and no pair of commits (test_gate.py)",
+    Verdict.TIERS_DISAGREE: "one revision on two machines: parity run --against (test_tiers.py)",
 }
 KNOWN = """
 [[issue]]
@@ -119,6 +162,7 @@ reason = "The formula is under discussion."
 address = "https://example.org/1"
 expires = 9999-12-31
 """
+UNSEEN = set() if prepare() == "interpreter" else {Verdict.HAZARD}  # a GPU traces no access
 ISSUES = (("excused", "y"), ("excused", "x.grad"), ("same", "y"))
 
 
@@ -149,6 +193,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("contracts_of", "kernels_of"):
         (folder / name).mkdir()
     (folder / "all_ops.py").write_text(OPS)
+    (folder / "kernels_of" / "mirror.py").write_text(MIRROR)
     table = '[tool.parity]\nops = "all_ops:OPS"\nknown_issues = "known.toml"\n'
     (folder / "pyproject.toml").write_text(table)
     (folder / "known.toml").write_text("")
@@ -177,8 +222,9 @@ def verdicts(items: list[dict[str, Any]]) -> dict[str, set[str]]:
 
 @pytest.fixture(scope="module")
 def run(project: Path) -> Run:
-    """The gate from the first commit to the last."""
+    """The gate from the first commit to the last; one architecture of three is enough here."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(generated, "ARCHS", {"sm_90": 90})
         patch.chdir(project)
         arguments = ["gate", "--base", "first", "--head", "main", "--cases-per-op", "20"]
         assert cli.run(arguments) == Exit.REGRESSION
@@ -187,15 +233,14 @@ def run(project: Path) -> Run:
 
 def test_the_gate_names_every_verdict(run: Run) -> None:
     found = verdicts(run.document("result")["items"])
-    assert found == {name: op.verdicts for name, op in HISTORY.items()}
-    given = {verdict for named in found.values() for verdict in named}
-    # An interrupted gate gives NOT_RUN, a race in Triton code HAZARD; the others no gate gives.
-    assert set(Verdict) - given == {
-        Verdict.NOT_RUN,
-        Verdict.HAZARD,
-        Verdict.TIERS_DISAGREE,
-        Verdict.GENERATED_CODE_IDENTICAL,
-    }
+    assert found == {name: op.verdicts - UNSEEN for name, op in HISTORY.items()}
+
+
+def test_no_verdict_is_missing() -> None:
+    """Every verdict there is belongs to a pair of commits, or no gate that ends can give it."""
+    shown = {verdict for op in HISTORY.values() for verdict in op.verdicts}
+    assert shown.isdisjoint(ELSEWHERE)
+    assert shown | set(ELSEWHERE) == set(Verdict)
 
 
 def test_known_issues_are_told_and_do_not_count(run: Run) -> None:
