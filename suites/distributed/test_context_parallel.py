@@ -25,13 +25,20 @@ from parity.runner import device
 
 HEADS, NOPE, ROPE, VALUE = 3, 5, 4, 6
 LENGTHS = (16, 0, 8, 24)  # divisible by twice the largest group
+ROOMS = (24, 8, 8, 40)  # what each has with its padding, so divisible, too
+TAIL = 4  # rows of no sequence
 SEQ, BATCH = 16, 2
+PLAIN = ("sbhd", "thd")
 TABLE = Yarn(ROPE, scaling_factor=40.0)
 
 
 @dataclass(frozen=True)
 class Positions:
-    """The rows that a call works on: all of them, or the shard of a rank."""
+    """The rows that a call works on: all of them, or the shard of a rank.
+
+    The layout is "sbhd", "thd", "padded" (THD whose sequences lie apart) or "ids" (THD whose tokens
+    say themselves where they are).
+    """
 
     layout: str
     rank: int = 0
@@ -42,8 +49,12 @@ class Positions:
         """Arguments of an op; in SBHD the table is this rank's already."""
         if self.layout == "sbhd":
             return {}
-        starts = torch.tensor([0, *accumulate(LENGTHS)], dtype=torch.int32, device=device())
-        return {"cu_seqlens": starts, "cp_rank": self.rank, "cp_size": self.size}
+        packing = {"cu_seqlens": offsets(LENGTHS), "cp_rank": self.rank, "cp_size": self.size}
+        if self.layout == "padded":
+            packing["cu_seqlens_padded"] = offsets(ROOMS)
+        if self.layout == "ids":
+            packing["position_ids"] = self.ids()
+        return packing
 
     def tables(self) -> tuple[Tensor, Tensor]:
         return cos_sin(TABLE, self._length(), device=device(), **self._sliced())
@@ -51,11 +62,20 @@ class Positions:
     def angles(self) -> Tensor:
         return freqs(TABLE, self._length(), device=device(), **self._sliced())
 
+    def ids(self) -> Tensor:
+        """The positions of the tokens, which no two ranks have alike and no sequence gives."""
+        rows = rows_of(self.layout, self.rank, self.size)
+        return rows.to(torch.int32) * 7 % self._length()
+
     def _length(self) -> int:
-        return SEQ if self.layout == "sbhd" else max(LENGTHS)
+        return SEQ if self.layout == "sbhd" else max(ROOMS)
 
     def _sliced(self) -> dict[str, int]:
         return {"cp_rank": self.rank, "cp_size": self.size} if self.layout == "sbhd" else {}
+
+
+def offsets(steps: tuple[int, ...]) -> Tensor:
+    return torch.tensor([0, *accumulate(steps)], dtype=torch.int32, device=device())
 
 
 Call = Callable[[Positions, dict[str, Tensor]], tuple[Tensor, ...]]
@@ -68,6 +88,7 @@ class Op:
     inputs: dict[str, tuple[int, int]]
     fused: Call
     reference: Call
+    layouts: tuple[str, ...] = PLAIN
 
 
 def rotation(op: Any, at: Positions, x: dict[str, Tensor], **flags: bool) -> tuple[Tensor, ...]:
@@ -117,20 +138,23 @@ PARTS = {"nope": (HEADS, NOPE), "rope": (HEADS, ROPE)}
 ROTATE = plain.fused_mla_rope_out_of_place
 SPLIT = partial(split, plain_kv_split.fused_mla_rope_kv_split)
 BACK = {"inverse": True, "remove_interleaving": True}
+PADDED, ALL = (*PLAIN, "padded"), (*PLAIN, "padded", "ids")
 OPS = {
     "in place": Op(
-        ONE, partial(rotation, inplace.fused_mla_rope_inplace), partial(rotation, ROTATE)
+        ONE, partial(rotation, inplace.fused_mla_rope_inplace), partial(rotation, ROTATE), ALL
     ),
     "out of place": Op(
         ONE,
         partial(rotation, out_of_place.fused_mla_rope_out_of_place, **BACK),
         partial(rotation, ROTATE, **BACK),
+        ALL,
     ),
-    "split": Op(TWO, partial(split, kv_split.fused_mla_rope_kv_split), SPLIT),
+    "split": Op(TWO, partial(split, kv_split.fused_mla_rope_kv_split), SPLIT, PADDED),
     "concat": Op(
         PARTS,
         partial(joined, concat.fused_mla_rope_concat),
         partial(joined, plain_concat.fused_mla_rope_concat),
+        ALL,
     ),
     "legacy query": Op(
         ONE, partial(rotation, legacy.fused_apply_mla_rope_for_q), partial(rotation, ROTATE)
@@ -146,13 +170,24 @@ OPS = {
 
 def rows_of(layout: str, rank: int, size: int) -> Tensor:
     """The rows of a zigzag shard in the whole: chunk ``rank`` of every sequence and, counted from
-    its end, chunk ``rank`` again (Megatron-Core's context parallelism)."""
-    lengths = (SEQ,) if layout == "sbhd" else LENGTHS
+    its end, chunk ``rank`` again (Megatron-Core's context parallelism); of padding, an equal part.
+    """
+    places = [0, *accumulate(_rooms(layout))]
     kept = []
-    for start, end in pairwise([0, *accumulate(lengths)]):
-        chunks = torch.arange(start, end).chunk(2 * size) if end > start else ()
-        kept += [chunks[rank], chunks[-1 - rank]] if chunks else []
+    for (start, end), length in zip(pairwise(places), _lengths(layout), strict=True):
+        chunks = torch.arange(start, start + length).chunk(2 * size)
+        kept += [chunks[rank], chunks[-1 - rank]]
+        kept.append(torch.arange(start + length, end).chunk(size)[rank])
+    kept.append(torch.arange(places[-1], rows(layout)[0]).chunk(size)[rank])
     return torch.cat(kept).to(device())
+
+
+def _lengths(layout: str) -> tuple[int, ...]:
+    return (SEQ,) if layout == "sbhd" else LENGTHS
+
+
+def _rooms(layout: str) -> tuple[int, ...]:
+    return ROOMS if layout == "padded" else _lengths(layout)
 
 
 def random(shape: tuple[int, ...], seed: int, dtype: torch.dtype) -> Tensor:
@@ -161,7 +196,9 @@ def random(shape: tuple[int, ...], seed: int, dtype: torch.dtype) -> Tensor:
 
 
 def rows(layout: str) -> tuple[int, ...]:
-    return (SEQ, BATCH) if layout == "sbhd" else (sum(LENGTHS),)
+    if layout == "sbhd":
+        return SEQ, BATCH
+    return (sum(_rooms(layout)) + TAIL * (layout == "padded"),)
 
 
 def run(
@@ -204,8 +241,9 @@ def differing(op: Op, layout: str, dtype: torch.dtype, group: Any, **wrong: Any)
     return found
 
 
-@pytest.mark.parametrize("layout", ["sbhd", "thd"])
-@pytest.mark.parametrize("name", OPS)
+@pytest.mark.parametrize(
+    ("name", "layout"), [(name, layout) for name, op in OPS.items() for layout in op.layouts]
+)
 def test_the_shards_are_the_whole(group: Any, name: str, layout: str) -> None:
     assert differing(OPS[name], layout, torch.bfloat16, group) == []
 
@@ -253,3 +291,43 @@ def test_a_wrong_mapping_of_ranks_is_seen(group: Any, layout: str, mistake: str)
     at = Positions(layout, rank, group.size)
     expected = [0, 1] if group.size > 1 else []
     assert differing(OPS["in place"], layout, torch.float32, group, at=at) == expected
+
+
+@dataclass(frozen=True)
+class Mistaken(Positions):
+    """A rank that packs its call wrongly."""
+
+    mistake: str = ""
+
+    @property
+    def packing(self) -> dict[str, Any]:
+        packing = super().packing
+        padded, ids = (packing.pop(name, None) for name in ("cu_seqlens_padded", "position_ids"))
+        if padded is not None and self.mistake == "padding counts":
+            packing["cu_seqlens"] = padded
+        if ids is not None and self.mistake == "ids of another rank":
+            packing["position_ids"] = Positions(self.layout, 0, self.size).ids()
+        return packing
+
+
+@pytest.mark.parametrize(
+    ("layout", "mistake", "seen_alone"),
+    [
+        ("padded", "no padding", True),
+        ("padded", "padding counts", True),
+        ("ids", "no ids", True),
+        ("ids", "ids of another rank", False),
+    ],
+)
+@pytest.mark.parametrize("name", ["in place", "out of place"])
+def test_a_wrong_packing_is_seen_where_there_is_one(
+    group: Any, name: str, layout: str, mistake: str, seen_alone: bool
+) -> None:
+    """Packs without padding and ids do not see it; one rank alone has the ids of all."""
+
+    def wrong(layout: str) -> list[int]:
+        at = Mistaken(layout, group.rank, group.size, mistake)
+        return differing(OPS[name], layout, torch.float32, group, at=at)
+
+    assert wrong(layout) == ([0, 1] if seen_alone or group.size > 1 else [])
+    assert wrong("thd") == []
