@@ -10,7 +10,8 @@ from .bounds import must_keep_bits, ulp
 from .comparators import Mismatch, non_finite, same_bits, structure, used_share, within
 from .effects import is_poison
 from .evidence import Evidence
-from .inputs import bits, on_host
+from .guards import bits
+from .inputs import on_host
 from .locus import numbers, words
 from .observe import describe_error
 from .record import Finding

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from .inputs import bits
+from .guards import bits
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from .inputs import Guarded, bits, guard_values
+from .guards import HOST, Guarded, Image, bits, guard_values, view
 
 _GUARD_BYTES = 2**14
 _POISON = {  # quiet NaNs with a payload that no arithmetic of ours produces
@@ -65,18 +65,15 @@ class Allocations(TorchDispatchMode):
     def _guard(self, tensor: torch.Tensor, *, poison: bool) -> torch.Tensor:
         guard = _GUARD_BYTES // tensor.element_size()
         span = tensor.untyped_storage().nbytes() // tensor.element_size()
-        buffer = guard_values(span + 2 * guard, tensor.dtype, tensor.device)
-        inside = torch.zeros(buffer.numel(), dtype=torch.bool)
-        inside[guard : guard + span] = True
-        fresh = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(
-            buffer.untyped_storage(), guard, tensor.size(), tensor.stride()
-        )
+        count = span + 2 * guard
+        buffer = guard_values(count, tensor.dtype, tensor.device).clone()
+        fresh = view(buffer, (tensor.size(), tensor.stride(), guard))
         if not poison:
             fresh.copy_(tensor)
         elif tensor.dtype in _POISON:
             bits(buffer)[guard : guard + span] = _POISON[tensor.dtype]
-        # a copy to the host would wait for the stream and so hide a launch on another one
-        self.made.append(Allocation(self.phase, Guarded(fresh, buffer, inside, buffer.clone())))
+        image = Image(guard_values(count, tensor.dtype, HOST), ((span,), (1,), guard))
+        self.made.append(Allocation(self.phase, Guarded(fresh, buffer, image)))
         return fresh
 
 

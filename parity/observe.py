@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .effects import Allocation, Allocations
-from .inputs import Guarded, Inputs, incoming_gradient, on_host
+from .guards import Guarded
+from .inputs import Inputs, incoming_gradient, on_host
 from .oracle import Tensors, by_output, data_names, differentiate
 from .spec import Unsupported
 from .watching import watched
@@ -74,7 +75,7 @@ def new_leaves(inputs: Inputs) -> Tensors:
     """A leaf for each data input, where its gradient arrives; the op is handed what :func:`feed`
     makes of it."""
     return {
-        name: torch.zeros_like(inputs.tensors[name].tensor, requires_grad=True)
+        name: torch.empty_like(inputs.tensors[name].tensor, requires_grad=True)
         for name in data_names(inputs)
     }
 

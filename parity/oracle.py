@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from .inputs import Inputs, incoming_gradient
+from .inputs import Inputs, gradient_values
 
 Tensors = dict[str, torch.Tensor]
 
@@ -43,11 +43,11 @@ def resolve_function(path: str) -> Callable[..., Any]:
 
 
 def expect(inputs: Inputs) -> Expectation:
-    """Run the reference four times on inputs that no candidate has touched."""
-    narrow = {name: item.tensor for name, item in inputs.tensors.items()}
+    """Run the reference four times, on the host, on the inputs as they were at the start."""
+    narrow = inputs.values()
     leaves, outputs = run_reference(inputs, narrow, {})
     gradients = {
-        name: incoming_gradient(inputs, name, tensor.shape, tensor.dtype).tensor
+        name: gradient_values(inputs, name, tensor.shape, tensor.dtype)
         for name, tensor in outputs.items()
     }
     wide, wide_gradients = _mapped(torch.Tensor.double, narrow, gradients)

@@ -8,34 +8,41 @@ not.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from random import Random
 
 from .broken_calls import BREAKS, Arguments, Break
 from .broken_values import BREAKS_OF_VALUES
 from .evidence import Evidence
-from .inputs import Inputs, build_inputs
+from .inputs import Inputs
 from .observe import candidate_function, describe_error
 from .record import Finding
 from .spec import OpSpec, Unsupported
+from .trial import again
 
 
 def refuses(evidence: Evidence) -> tuple[str, list[Finding]]:
-    """Make one illegal call of those that the contract lists and this case can break."""
+    """Make the first illegal call, in an order drawn by the seed, that this case can break."""
     case = evidence.seen.inputs.case
-    inputs = build_inputs(evidence.seen.inputs.spec, case, evidence.seen.inputs.device)
+    inputs = again(evidence)
     arguments: Arguments = {
         item.name: inputs.tensors[item.name].tensor if item.name in inputs.tensors else None
         for item in inputs.spec.inputs
     }
     arguments |= {**inputs.constants, **case.tile}
     breaks = _breaks(inputs.spec)
-    broken = {name: make(inputs, arguments) for name, make in breaks.items()}
-    applicable = [name for name, call in broken.items() if call is not None]
-    if not applicable:
-        return "", []
-    name = applicable[case.seed % len(applicable)]
+    for name in Random(f"refuses/{case.seed}").sample(list(breaks), len(breaks)):
+        broken = breaks[name](inputs, arguments)
+        if broken is not None:
+            return _asked(inputs, name, arguments, broken)
+    return "", []
+
+
+def _asked(
+    inputs: Inputs, name: str, legal: Arguments, broken: Arguments
+) -> tuple[str, list[Finding]]:
     try:
-        found = _accepted(inputs, name, arguments) if name in BREAKS_OF_VALUES else []
-        return f"refuses:{name}", found + _refused(inputs, name, broken[name] or {})
+        found = _accepted(inputs, name, legal) if name in BREAKS_OF_VALUES else []
+        return f"refuses:{name}", found + _refused(inputs, name, broken)
     except Unsupported:
         return "", []  # a revision that lacks the argument has refused nothing
 

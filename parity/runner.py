@@ -14,7 +14,7 @@ from .checks import CHECKS, headroom
 from .cost import cost
 from .evidence import Evidence
 from .generate import is_legal
-from .inputs import HOST, Inputs, build_inputs, rows_in_sequences, tensor_bytes
+from .inputs import Inputs, build_inputs, rows_in_sequences, tensor_bytes
 from .memory import CHECKS as MEMORY_CHECKS
 from .memory import hazards
 from .observe import observe
@@ -51,7 +51,7 @@ def run_case(spec: OpSpec, case: Case, arm: str = "head") -> Record:
         seen = observe(inputs)
     except Unsupported as limitation:
         return Record(case.id, spec.name, arm, "unsupported", inputs=digest, reason=str(limitation))
-    expected = _expected(spec, case)
+    expected = _expected(inputs)
     evidence = Evidence(seen, expected, _specified_rows(inputs))
     applied = CHECKS | (MEMORY_CHECKS if everything_watched(seen) else {})
     findings = [finding for check in applied.values() for finding in check(evidence)]
@@ -80,9 +80,10 @@ def run_case(spec: OpSpec, case: Case, arm: str = "head") -> Record:
     )
 
 
-def _expected(spec: OpSpec, case: Case) -> Expectation:
+def _expected(inputs: Inputs) -> Expectation:
+    spec = inputs.spec
     try:
-        return expect(build_inputs(spec, case, HOST))
+        return expect(inputs)
     except Exception as error:  # whatever a reference raises, the contract cannot be judged
         raise ValueError(
             f"Expected the reference {spec.reference!r} to run on a legal case but it raised "

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from .evidence import Evidence
-from .inputs import bits
+from .guards import bits
 from .record import Finding
 from .trial import again, gradients, run
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from .bounds import smallest_subnormal, unit_roundoff
 from .comparators import within
 from .evidence import Evidence
-from .inputs import HOST, Inputs, build_inputs, on_host
+from .inputs import Inputs, gradient_values, on_host
 from .oracle import Tensors, differentiate, run_reference
 from .record import Finding
 from .trial import REFUSALS, again, finding, incoming, poisoned, run
@@ -65,12 +65,10 @@ def _second_order(evidence: Evidence) -> tuple[Tensors, Tensors]:
     The limit is 4 n u M with u of the dtype of storage, n terms and their sum of magnitudes M: a
     term is rounded at most twice in each of the two backwards, and so is each partial sum.
     """
-    seen = evidence.seen.inputs
-    inputs = build_inputs(seen.spec, seen.case, HOST, seen.given)
-    spec = inputs.spec
+    inputs = evidence.seen.inputs
     wide = {
-        name: item.tensor.double() if item.tensor.is_floating_point() else item.tensor
-        for name, item in inputs.tensors.items()
+        name: tensor.double() if tensor.is_floating_point() else tensor
+        for name, tensor in inputs.values().items()
     }
     value = _reference(inputs, wide, lambda t: t, magnitude=False)
     magnitude = _reference(inputs, wide, torch.abs, magnitude=True)
@@ -78,7 +76,7 @@ def _second_order(evidence: Evidence) -> tuple[Tensors, Tensors]:
     limit = {}
     for name, result in evidence.seen.results.items():
         if name in value:
-            terms = counted[name].ceil().clamp(min=spec.terms or 1)
+            terms = counted[name].ceil().clamp(min=inputs.spec.terms or 1)
             each = unit_roundoff(result.dtype) * magnitude[name] + smallest_subnormal(result.dtype)
             limit[name] = 4 * terms * each
     return value, limit
@@ -91,8 +89,13 @@ def _reference(
     tensors = {n: mode(t) if t.is_floating_point() else t for n, t in wide.items()}
     modes = {"compute_dtype": torch.float64, "magnitude": magnitude}
     leaves, outputs = run_reference(inputs, tensors, modes)
-    gradients = incoming(inputs, outputs)
-    sent = {name: mode(g.double()).requires_grad_() for name, g in gradients.items()}
+    sent = {
+        name: mode(gradient_values(inputs, name, t.shape, t.dtype))
+        .detach()
+        .clone()
+        .requires_grad_()
+        for name, t in outputs.items()
+    }
     once = _once(outputs, leaves, sent)
     _twice(once, {name: tensors[name] for name in once})
     return {

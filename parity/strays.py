@@ -7,7 +7,7 @@ from itertools import zip_longest
 
 import torch
 
-from .inputs import Guarded
+from .guards import Guarded
 from .observe import Observation
 
 

@@ -11,7 +11,7 @@ import torch
 from .comparators import Mismatch
 from .effects import Allocations
 from .evidence import Evidence
-from .inputs import Inputs, build_inputs, incoming_gradient, on_host
+from .inputs import Inputs, incoming_gradient, on_host
 from .observe import call_arguments, candidate_function, feed, new_leaves
 from .oracle import Tensors, by_output, differentiate
 from .record import Finding
@@ -31,8 +31,7 @@ class Trial:
 
 def again(evidence: Evidence) -> Inputs:
     """The inputs of the case afresh, as they were before the candidate ran."""
-    seen = evidence.seen.inputs
-    return build_inputs(seen.spec, seen.case, seen.device, seen.given)
+    return evidence.seen.inputs.afresh()
 
 
 def run(

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-from ..inputs import bits
+from ..guards import bits
 from ..interpreter import fma
 
 Side = Literal["left", "right"]

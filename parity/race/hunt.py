@@ -16,7 +16,8 @@ import torch
 
 from ..case import Case
 from ..effects import Allocations
-from ..inputs import Inputs, bits, build_inputs, dims, shape_of
+from ..guards import bits
+from ..inputs import Inputs, build_inputs, dims, shape_of
 from ..observe import call_arguments, candidate_function
 from ..oracle import by_output, data_names
 from ..spec import OpSpec

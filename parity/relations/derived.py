@@ -17,7 +17,7 @@ from ..case import Case
 from ..comparators import Mismatch, non_finite, same_bits, structure, within
 from ..evidence import Evidence
 from ..generate import is_legal
-from ..inputs import HOST, Inputs, build_inputs, incoming_gradient, shape_of
+from ..inputs import Inputs, build_inputs, gradient_values, shape_of
 from ..observe import Observation, describe_error, observe
 from ..oracle import Tensors
 from ..record import Finding
@@ -125,19 +125,18 @@ def restrided(spec: OpSpec, case: Case) -> Case:
 
 
 def original_values(evidence: Evidence) -> Tensors:
-    """What the original case was given, afresh: inputs by name, each incoming gradient as
-    ``<output>.grad``.  ``cu_seqlens`` is left out, since it follows from the lengths."""
+    """What the original case was given, on the host, to be read only.
+
+    Inputs by name, each incoming gradient as ``<output>.grad``; ``cu_seqlens`` is left out, since
+    it follows from the lengths.
+    """
     seen = evidence.seen
-    fresh = build_inputs(seen.inputs.spec, seen.inputs.case, HOST)
-    values = {
-        item.name: fresh.tensors[item.name].tensor
-        for item in fresh.spec.inputs
-        if item.name in fresh.tensors and not item.kind.startswith("cu_seqlens")
-    }
-    for item in fresh.spec.outputs:
-        output = evidence.expected.reference[item.name]
-        gradient = incoming_gradient(fresh, item.name, output.shape, output.dtype)
-        values[f"{item.name}.grad"] = gradient.tensor
+    spec = seen.inputs.spec
+    follows = {item.name for item in spec.inputs if item.kind.startswith("cu_seqlens")}
+    values = {name: t for name, t in seen.inputs.values().items() if name not in follows}
+    for name in (item.name for item in spec.outputs):
+        output = evidence.expected.reference[name]
+        values[f"{name}.grad"] = gradient_values(seen.inputs, name, output.shape, output.dtype)
     return values
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from ..case import Case
 from ..comparators import Mismatch, non_finite, same_bits, within
 from ..evidence import Evidence
-from ..inputs import HOST, Inputs
+from ..inputs import Inputs
 from ..oracle import Tensors, data_names, expect, resolve_function
 from ..record import Finding
 from ..spec import OpSpec
@@ -52,10 +52,10 @@ def undoes(check: str, phrase: str, evidence: Evidence, derived: list[Derived]) 
     back = second.run(stored, device)
     if findings := raised(check, back):
         return findings
-    there = Evidence(forward, expect(first.inputs(values, HOST)), evidence.specified)
-    again = Evidence(back, expect(second.inputs(stored, HOST)), evidence.specified)
+    there = Evidence(forward, expect(forward.inputs), evidence.specified)
+    again = Evidence(back, expect(back.inputs), evidence.specified)
     start = torch.cat([values[name] for name in data_names(back.inputs)], dim=-1)
-    limit = _limit(second.inputs(stored, HOST), there, again, output, start)
+    limit = _limit(back.inputs, there, again, output, start)
     if mismatch := _mismatch(again, output, start, limit):
         place = f"{output}{list(mismatch.worst)}"
         sentence = f"Expected {place} to come back {phrase} ({check}) but it {mismatch.sentence}."
@@ -71,7 +71,7 @@ def _parted(output: Tensor, values: Tensors, names: list[str]) -> Tensors:
 
 def _limit(inputs: Inputs, there: Evidence, again: Evidence, output: str, start: Tensor) -> Tensor:
     """The bound of the module's docstring, float64, in the shape of the output."""
-    tensors = {name: item.tensor for name, item in inputs.tensors.items()}
+    tensors = inputs.values()
     wide = {name: t.double().abs() for name, t in tensors.items() if t.is_floating_point()}
     errors = _parted(there.bound(output), wide, data_names(inputs))
     absent = {item.name: None for item in inputs.spec.inputs}
@@ -85,7 +85,7 @@ def _limit(inputs: Inputs, there: Evidence, again: Evidence, output: str, start:
 
 def _table(inputs: Inputs, kind: str) -> Tensor:
     name = next(item.name for item in inputs.spec.inputs if item.kind == kind)
-    return inputs.tensors[name].tensor
+    return inputs.values()[name]
 
 
 def _mismatch(again: Evidence, output: str, start: Tensor, limit: Tensor) -> Mismatch | None:
