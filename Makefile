@@ -9,20 +9,27 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 READY := .venv/.ready
 MEGATRON := .parity/megatron
 
-.PHONY: help gate test lint clean
+.PHONY: help gate test coverage lint clean
 .DELETE_ON_ERROR:
 
 help:
-	@echo "make gate    compare the kernels of two megatron-core releases (BASE=$(BASE) HEAD=$(HEAD))"
-	@echo "make test    run the tests on four workers (ARGS='-k concat' adds options of pytest)"
-	@echo "make lint    ruff and mypy"
-	@echo "make clean   remove .venv, .parity and caches"
+	@echo "make gate      compare the kernels of two megatron-core releases (BASE=$(BASE) HEAD=$(HEAD))"
+	@echo "make test      run the tests on four workers (ARGS='-k concat' adds options of pytest)"
+	@echo "make coverage  run them with the branches of parity/ and reports/ measured, least covered first"
+	@echo "make lint      ruff and mypy"
+	@echo "make clean     remove .venv, .parity and caches"
 
 gate: $(READY) $(MEGATRON)/$(BASE) $(MEGATRON)/$(HEAD)
 	@$(BIN)/parity gate --ops megatron --base-root $(MEGATRON)/$(BASE) --head-root $(MEGATRON)/$(HEAD) $(ARGS)
 
 test: $(READY)
 	@$(BIN)/python -m pytest -n 4 $(ARGS)
+
+coverage: $(READY)
+	@rm -rf .parity/coverage
+	@$(BIN)/coverage run -m pytest -n 4 $(ARGS)
+	@$(BIN)/coverage combine -q
+	@$(BIN)/coverage report
 
 lint: $(READY)
 	@$(BIN)/ruff check
