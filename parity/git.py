@@ -66,6 +66,11 @@ def commit(folder: Path, ref: str, role: str) -> str:
         wanted = f"{ref}^{{commit}}"
         return git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", wanted)
     except GitError as error:
+        if ref == "HEAD":
+            raise Refused(
+                f"Expected a commit in {folder} but its branch has none yet; commit once, then "
+                "compare what you change."
+            ) from error
         raise Refused(
             f"Expected --{role} to name a commit but git knows no {ref!r}; "
             f"{_deepen(folder) or 'list the branches with `git branch --all`'}."

@@ -7,7 +7,6 @@ have no ``self`` run inside the process.
 from __future__ import annotations
 
 import importlib
-import multiprocessing
 import platform
 import signal
 import traceback
@@ -24,7 +23,7 @@ from pebble import ProcessExpired, ProcessPool
 from .arms import Arm
 from .case import Case
 from .interrupts import POLL, check
-from .process import START, cause, ready, specs, start, stopping
+from .process import CONTEXTS, START, cause, ready, specs, start, stopping
 from .record import Finding, Record
 from .spec import OpSpec
 
@@ -53,7 +52,7 @@ class Worker:
             max_workers=1,
             initializer=start,
             initargs=(self.arm.root, str(self.cache), str(self.log), _prepare),
-            context=multiprocessing.get_context(self.method),
+            context=CONTEXTS[self.method],
         )
 
     def specs(self, ops: str | None) -> Future[list[OpSpec]]:

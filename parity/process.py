@@ -7,6 +7,13 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing.context import (
+    ForkServerContext,
+    ForkServerProcess,
+    SpawnContext,
+    SpawnProcess,
+)
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Protocol
 
@@ -16,8 +23,34 @@ from .spec import OpSpec
 
 START = 300.0  # seconds to import everything and read the contracts, on a cold disk
 
-# The pool takes a process that ends with 0 for one it stopped, and waits for the deadline.
 CLEAN_EXIT = 97
+
+class _Lost(BaseProcess):
+    """The pool takes a process that ends with 0 for one it stopped, and waits for the deadline."""
+
+    @property
+    def exitcode(self) -> int | None:
+        code = super().exitcode
+        return CLEAN_EXIT if code == 0 else code
+
+
+class _Spawned(_Lost, SpawnProcess):
+    pass
+
+
+class _Forked(_Lost, ForkServerProcess):
+    pass
+
+
+class _Spawn(SpawnContext):
+    Process = _Spawned
+
+
+class _ForkServer(ForkServerContext):
+    Process = _Forked
+
+
+CONTEXTS = {"spawn": _Spawn(), "forkserver": _ForkServer()}
 
 _failed_start: list[Exception] = []
 
@@ -33,8 +66,6 @@ def start(root: str, cache: str, log: str, prepare: Callable[[], None]) -> None:
     os.dup2(file, 1)
     os.dup2(file, 2)
     faulthandler.enable()
-    leave = os._exit
-    os._exit = lambda status: leave(status or CLEAN_EXIT)
     os.environ |= {"TRITON_CACHE_DIR": cache, "OMP_NUM_THREADS": "1"}
     try:
         _mount(root, prepare)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -13,7 +12,7 @@ from pathlib import Path
 from pebble import ProcessExpired, ProcessPool
 
 from ..arms import Arm
-from ..process import START, cause, ready, specs, start, stopping
+from ..process import CONTEXTS, START, cause, ready, specs, start, stopping
 from ..spec import OpSpec, Unsupported
 from .cases import Call
 from .row import Row, row_of
@@ -60,7 +59,6 @@ def compilers(arms: list[Arm], workers: int, scratch: Path) -> Iterator[list[Com
     ``scratch`` takes Triton's caches and what the processes print.
     """
     each = max(1, workers // len(arms))
-    context = multiprocessing.get_context("spawn")
     started = [
         Compiler(
             arm,
@@ -68,7 +66,7 @@ def compilers(arms: list[Arm], workers: int, scratch: Path) -> Iterator[list[Com
                 max_workers=each,
                 initializer=start,
                 initargs=(arm.root, str(scratch / arm.name), f"{scratch / arm.name}.log", _prepare),
-                context=context,
+                context=CONTEXTS["spawn"],
             ),
         )
         for arm in arms

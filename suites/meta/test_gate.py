@@ -44,7 +44,7 @@ RIGHT = "x * 2"
 WRONG = "x * 3"
 UNSUPPORTED = "unsupported()"
 PREAMBLE = """
-import os, signal, time
+import ctypes, os, signal, time
 from parity import Unsupported
 
 def unsupported():
@@ -166,7 +166,7 @@ def test_a_lost_process_costs_one_case(here: Path, monkeypatch: pytest.MonkeyPat
     bodies = {
         "killed": "os.kill(os.getpid(), signal.SIGSEGV) if x.shape[-1] % 2 == 0 else x * 2",
         "exits": "os._exit(7) if x.shape[-1] % 2 == 0 else x * 2",
-        "leaves": "os._exit(0) if x.shape[-1] % 2 == 0 else x * 2",
+        "leaves": "ctypes.CDLL(None).exit(0) if x.shape[-1] % 2 == 0 else x * 2",
         "hangs": "time.sleep(1000) if x.shape[-1] % 2 == 0 else x * 2",
         "well": RIGHT,
     }
