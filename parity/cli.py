@@ -79,7 +79,7 @@ def replay(case: str | None, run: str | None, ops: str | None, listed: bool) -> 
     recorded = again.find(case, project, run, ops)
     with tempfile.TemporaryDirectory() as scratch:
         found = again.replay(recorded, Path(scratch))
-    for line in (found.outcome, *found.sentences, recorded.case.to_json()):
+    for line in (found.outcome, *found.sentences, found.ran, recorded.case.to_json()):
         _say(line)
     return found.code
 

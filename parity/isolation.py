@@ -63,6 +63,10 @@ class Worker:
         """Provenance of the candidates, tier, versions, and the fingerprint of it all."""
         return self._schedule(_describe, (specs, self.arm.root), START)
 
+    def files(self, specs: list[OpSpec]) -> Future[dict[str, Any]]:
+        """Provenance of the candidates alone."""
+        return self._schedule(_files, (specs, self.arm.root), START)
+
     def run(self, spec: OpSpec, case: Case) -> Future[Record]:
         """Start one case; :meth:`outcome` makes a record of whatever becomes of it."""
         return self._schedule(run_here, (spec, case, self.arm.name), DEADLINE)
@@ -154,15 +158,20 @@ def _prepare() -> None:
     importlib.import_module("parity.runner")  # here, where no case pays for it with its deadline
 
 
+def _files(specs: list[OpSpec], root: str) -> dict[str, Any]:
+    from .provenance import describe
+
+    return describe(specs, Path(root))
+
+
 def _describe(specs: list[OpSpec], root: str) -> dict[str, Any]:
     from .gate.fingerprint import fingerprint
-    from .provenance import describe
 
     ready()
     versions = {name: version(name) for name in ("torch", "triton")}
     versions["python"] = platform.python_version()
     made_of = {"fingerprint": fingerprint(Path(root), _tier[0])}
-    return {"tier": _tier[0], "versions": versions} | made_of | describe(specs, Path(root))
+    return {"tier": _tier[0], "versions": versions} | made_of | _files(specs, root)
 
 
 def run_here(spec: OpSpec, case: Case, arm: str) -> Record:

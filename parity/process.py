@@ -25,6 +25,7 @@ START = 300.0  # seconds to import everything and read the contracts, on a cold 
 
 CLEAN_EXIT = 97
 
+
 class _Lost(BaseProcess):
     """The pool takes a process that ends with 0 for one it stopped, and waits for the deadline."""
 

@@ -6,7 +6,7 @@ import hashlib
 import importlib
 import inspect
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -72,6 +72,13 @@ def describe(specs: Iterable[OpSpec], root: Path) -> dict[str, Any]:
         "files": {path: digest(Path(path).read_bytes()) for path in sorted(files)},
         "functions": dict(sorted(functions.items())),
     }
+
+
+def below_root(arm: Mapping[str, Any]) -> dict[str, str]:
+    """The digest of every file of an arm, as ``run.json`` has them, by its path below the root."""
+    root = Path(arm["root"]).resolve()
+    files = arm.get("files", {})
+    return {str(Path(file).relative_to(root)): sha256 for file, sha256 in files.items()}
 
 
 def digest(content: bytes) -> str:

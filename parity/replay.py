@@ -2,39 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from . import git
 from .arms import Arm, working_tree, workspace
 from .case import Case
 from .git import Refused
 from .isolation import Worker, workers
 from .judging import findings_of
+from .provenance import Misplaced, below_root, digest
 from .record import Record
 from .runs import Run, all_runs
-from .verdict import Exit
+from .verdict import Exit, Verdict
+
+# What takes two revisions, or several cases, to see.
+COMPARED = {
+    Verdict.CHANGED_WITHIN_BOUND,
+    Verdict.DRIFT,
+    Verdict.REGRESSION,
+    Verdict.NONDETERMINISTIC,
+    Verdict.INCONCLUSIVE,
+    Verdict.HAZARD,
+}
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A case to run again: where it was found, what it showed then, where its code comes from."""
+    """A case to run again: what it showed then, and where its code comes from.
+
+    ``files`` are the digests of the code that ran then, by path below the root of the arm, and
+    ``compared`` sentences on what that run saw by comparing, which no case shows alone.
+    """
 
     case: Case
     ops: str | None
     arm: Arm
     before: Record | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+    compared: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """``outcome`` is PASSED, FIXED, FAILED as recorded, FAILED differently, UNSUPPORTED, ERROR."""
+    """``outcome`` is PASSED, FAILED or HAZARD (as recorded or differently), FIXED, UNSUPPORTED or
+    ERROR; ``ran`` names the code that ran."""
 
     outcome: str
     sentences: tuple[str, ...]
     code: Exit
+    ran: str = ""
 
 
 def find(name: str, project: Path, run: str | None, ops: str | None) -> Recorded:
@@ -68,12 +88,24 @@ def _recorded(run: Run, case_id: str, project: Path) -> Recorded:
     case = Case.from_file(run.case_file(case_id))
     heads = [r for r in run.all_records() if (r.case_id, r.arm) == (case_id, "head")]
     before = heads[-1] if heads else None
-    return Recorded(case, described.get("ops"), _arm(described, project), before)
-
-
-def _arm(described: dict[str, Any], project: Path) -> Arm:
-    """Head's folder if the user gave one, else the project as it is now."""
+    compared = tuple(_compared(run, case_id, before))
     head = described.get("arms", {}).get("head", {})
+    files = below_root(head) if head else {}
+    return Recorded(case, described.get("ops"), _arm(head, project), before, files, compared)
+
+
+def _compared(run: Run, case_id: str, before: Record | None) -> Iterator[str]:
+    """The gate's verdicts on this case that its record does not hold."""
+    alone = {item.signature for item in (*findings_of(before), *before.hazards)} if before else ()
+    for item in run.document("result").get("items", ()):
+        here = item["minimal_case"] == case_id and item["signature"] not in alone
+        if here and item["verdict"] in COMPARED:
+            told = f"The gate said {item['verdict']} by comparing runs, which one alone cannot show"
+            yield f"{told}: {item['sentence']}"
+
+
+def _arm(head: dict[str, Any], project: Path) -> Arm:
+    """Head's folder if the user gave one, else the project as it is now."""
     if head.get("kind") != "import_root":
         return working_tree(project)
     if not Path(head["root"]).is_dir():
@@ -89,13 +121,16 @@ def replay(recorded: Recorded, scratch: Path) -> Replayed:
 
     Raises:
         ValueError: no such op, a root without its code, or a case that its contract forbids.
+        Refused: the code was imported from another place.
     """
     with workers([recorded.arm], scratch / "triton", scratch) as (worker,):
-        record = _run(worker, recorded)
-    return judge(recorded.before, record)
+        record, ran = _run(worker, recorded)
+    found = judge(recorded.before, record)
+    compared = recorded.compared if record.status == "passed" else ()
+    return replace(found, sentences=(*found.sentences, *compared), ran=ran)
 
 
-def _run(worker: Worker, recorded: Recorded) -> Record:
+def _run(worker: Worker, recorded: Recorded) -> tuple[Record, str]:
     case = recorded.case
     specs = {spec.name: spec for spec in worker.specs(recorded.ops).result()}
     if case.op not in specs:
@@ -103,9 +138,37 @@ def _run(worker: Worker, recorded: Recorded) -> Record:
             f"Expected an op among {', '.join(specs)} but the case is one of {case.op!r}; "
             "name its contracts with --ops."
         )
+    try:
+        code = worker.files([specs[case.op]]).result()
+    except Misplaced as error:
+        raise Refused(str(error), Exit.FAULT) from error
     future = worker.run(specs[case.op], case)
     wait([future])
-    return worker.outcome(future, case)
+    return worker.outcome(future, case), _ran(recorded, code)
+
+
+def _ran(recorded: Recorded, code: dict[str, Any]) -> str:
+    """Which code ran, by root, commit and digest, and whether it is the code of then."""
+    now = below_root({"root": recorded.arm.root} | code)
+    total = digest("".join(f"{name} {now[name]}\n" for name in sorted(now)).encode())
+    then = recorded.files
+    changed = [name for name in sorted(now) if now[name] != then.get(name)] if then else []
+    against = (
+        f"; changed since: {', '.join(changed)}" if changed else "; as recorded" if then else ""
+    )
+    return f"Ran {recorded.arm.root}{_revision(recorded.arm)}, sources {total[:12]}{against}"
+
+
+def _revision(arm: Arm) -> str:
+    """The commit of a project; a folder that somebody gave may lie in any repository."""
+    if arm.kind == "import_root":
+        return ""
+    try:
+        top = git.top_level(Path(arm.root))
+        commit = git.commit(top, "HEAD", "head")
+    except Refused:
+        return ""
+    return f" at {commit[:12]}{' with uncommitted changes' if git.is_dirty(top) else ''}"
 
 
 def judge(before: Record | None, now: Record) -> Replayed:
@@ -115,13 +178,24 @@ def judge(before: Record | None, now: Record) -> Replayed:
         return Replayed("ERROR", (now.reason,), Exit.FAULT)
     if now.status == "unsupported":
         return Replayed("UNSUPPORTED", (now.reason,), Exit.NOTHING_COMPARED)
-    failed_before = bool(before and findings_of(before))
     if now.status == "passed":
-        outcome = "FIXED (passes now)" if failed_before else "PASSED"
-        return Replayed(outcome, tuple(hazard.sentence for hazard in now.hazards), Exit.OK)
+        hazards = tuple(hazard.sentence for hazard in now.hazards)
+        return Replayed(_passed(before, now), hazards, Exit.OK)
     alike = before is not None and _signatures(before) == _signatures(now)
     outcome = "FAILED as recorded" if alike else "FAILED differently" if before else "FAILED"
     return Replayed(outcome, sentences, Exit.REGRESSION)
+
+
+def _passed(before: Record | None, now: Record) -> str:
+    """The outcome of a case without failures; a hazard is none, and no clean pass either."""
+    if before and findings_of(before):
+        return "FIXED (passes now)"
+    shown = [{item.signature for item in record.hazards} for record in (before or now, now)]
+    if not shown[1]:
+        return "FIXED (no hazard now)" if shown[0] else "PASSED"
+    if before is None:
+        return "HAZARD"
+    return "HAZARD as recorded" if shown[0] == shown[1] else "HAZARD differently"
 
 
 def _signatures(record: Record) -> set[str]:

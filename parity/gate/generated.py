@@ -7,10 +7,10 @@ was compiled before, from the same content, is read back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..codegen.occupancy import ARCHS
+from ..provenance import below_root
 from ..verdict import Verdict
 
 if TYPE_CHECKING:
@@ -46,11 +46,7 @@ def generated_code(run: Run, arms: tuple[Arm, ...], ops: str | None) -> list[Ite
 
 def _asked(arms: Iterable[Arm], described: dict[str, Any]) -> bool:
     """Whether there is Triton code and some file of the code under test differs."""
-    base, head = (
-        {str(Path(file).relative_to(Path(arm.root).resolve())): digest for file, digest in files}
-        for arm in arms
-        for files in [described[arm.name]["files"].items()]
-    )
+    base, head = (below_root(described[arm.name]) for arm in arms)
     compiled = any(described[arm.name]["functions"] for arm in arms)
     return compiled and base != head
 

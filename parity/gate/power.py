@@ -9,6 +9,7 @@ from typing import Any
 from ..git import Refused
 from ..mutation.session import Request as Planting
 from ..mutation.session import conduct
+from ..provenance import below_root
 from ..verdict import Exit
 from .request import Request
 
@@ -52,10 +53,5 @@ def judged(result: dict[str, Any], power: dict[str, Any]) -> dict[str, Any]:
 
 def _changed(base: Mapping[str, Any], head: Mapping[str, Any]) -> frozenset[str]:
     """Files under test, below the root, that head has and base has not or has otherwise."""
-    before, after = (_below(arm) for arm in (base, head))
+    before, after = below_root(base), below_root(head)
     return frozenset(file for file, digest in after.items() if before.get(file) != digest)
-
-
-def _below(arm: Mapping[str, Any]) -> dict[str, str]:
-    root = Path(arm["root"])
-    return {str(Path(file).relative_to(root)): digest for file, digest in arm["files"].items()}

@@ -153,7 +153,7 @@ def test_no_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_commit_yet(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
-    with pytest.raises(Refused, match="Expected a commit in .* but its branch has none yet"):
+    with pytest.raises(Refused, match=r"Expected a commit in .* but its branch has none yet"):
         revisions(tmp_path, None, None).__enter__()
 
 

@@ -121,10 +121,12 @@ def test_python_m_parity() -> None:
     assert "No such command" in done.stderr
 
 
-def record(*findings: Finding, status: str = "", arm: str = "head") -> Record:
+def record(
+    *findings: Finding, status: str = "", arm: str = "head", hazards: tuple[Finding, ...] = ()
+) -> Record:
     status = status or ("failed" if findings else "passed")
     checks = ("values",) if status in ("passed", "failed") else ()
-    return Record(CASE.id, CASE.op, arm, status, findings, checks, reason="r")
+    return Record(CASE.id, CASE.op, arm, status, findings, checks, reason="r", hazards=hazards)
 
 
 WRONG = Finding("values", "y", "wrong", sentence="Wrong.")
@@ -142,6 +144,13 @@ OTHER = Finding("values", "y", "other", sentence="Other.")
         (record(), record(), "PASSED", Exit.OK),
         (record(status="crashed"), record(status="crashed"), "FAILED as recorded", Exit.REGRESSION),
         (record(status="crashed"), record(), "FIXED (passes now)", Exit.OK),
+        (record(hazards=(WRONG,)), record(hazards=(WRONG,)), "HAZARD as recorded", Exit.OK),
+        (record(hazards=(WRONG,)), record(hazards=(OTHER,)), "HAZARD differently", Exit.OK),
+        (record(hazards=(WRONG,)), record(), "FIXED (no hazard now)", Exit.OK),
+        (record(), record(hazards=(WRONG,)), "HAZARD differently", Exit.OK),
+        (record(WRONG), record(hazards=(WRONG,)), "FIXED (passes now)", Exit.OK),
+        (None, record(hazards=(WRONG,)), "HAZARD", Exit.OK),
+        (None, record(), "PASSED", Exit.OK),
         (record(WRONG), record(status="unsupported"), "UNSUPPORTED", Exit.NOTHING_COMPARED),
         (record(WRONG), record(status="infrastructure"), "ERROR", Exit.FAULT),
     ],

@@ -150,10 +150,15 @@ def test_every_outcome_and_its_replay(here: Path, capsys: pytest.CaptureFixture[
     assert "Verdict: regression in" in output
     assert regressions[0]["replay"] in output
     assert cli.run(regressions[0]["replay"].split()[1:]) == Exit.REGRESSION
-    assert "FAILED as recorded" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "FAILED as recorded" in told
+    assert f"Ran {head}, sources " in told
+    assert "; as recorded\n" in told
     (head / "ops_kernel.py").write_text((base / "ops_kernel.py").read_text())
     assert cli.run(regressions[0]["replay"].split()[1:]) == Exit.OK
-    assert "FIXED (passes now)" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "FIXED (passes now)" in told
+    assert "; changed since: ops_kernel.py\n" in told
 
 
 def test_a_lost_process_costs_one_case(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,8 @@ from parity import cli
 from parity.gate import generated
 from parity.interpreter import prepare
 from parity.judging import judge
+from parity.replay import Recorded, find
+from parity.replay import judge as judge_replay
 from parity.runs import Run, all_runs
 from parity.verdict import Exit, Judgement, Verdict
 
@@ -285,3 +287,19 @@ def failures(judgements: list[Judgement], verdict: Verdict) -> set[tuple[str, st
     """What fails in one arm only; a cost that fell has no verdict, since nothing was wrong."""
     found = {(item.case_id, item.signature) for item in judgements if item.verdict == verdict}
     return {(case_id, signature) for case_id, signature in found if signature[:4] != "cost"}
+
+
+def test_a_replay_knows_what_one_run_cannot_show(project: Path, run: Run) -> None:
+    items = {(item["op"], item["verdict"]): item for item in run.document("result")["items"]}
+
+    def recorded(op: str, verdict: Verdict) -> Recorded:
+        return find(items[op, verdict]["minimal_case"], project, run.id, None)
+
+    told, *_ = recorded("louder", Verdict.DRIFT).compared
+    assert told.startswith("The gate said DRIFT by comparing runs, which one alone cannot show: ")
+    assert recorded("broken", Verdict.REGRESSION).compared == ()
+    if not UNSEEN:
+        hazard = recorded("unguarded", Verdict.HAZARD)
+        assert hazard.compared == ()
+        assert hazard.before is not None
+        assert judge_replay(hazard.before, hazard.before).outcome == "HAZARD as recorded"
