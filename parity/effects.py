@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from .guards import HOST, Guarded, Image, bits, guard_values, view
 
@@ -55,7 +54,7 @@ class Allocations(TorchDispatchMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        self.allocated[self.phase] += _new_bytes(result, (args, kwargs))
+        self.allocated[self.phase] += _new_bytes(result, (args, kwargs or {}))
         name = getattr(func, "overloadpacket", func).__name__
         fresh = name in _EMPTY | _FILLED and isinstance(result, torch.Tensor)
         if fresh and result.numel() and not result.is_meta:
@@ -79,13 +78,21 @@ class Allocations(TorchDispatchMode):
 
 def _new_bytes(result: object, given: object) -> int:
     """Bytes of the memory behind the tensors of a result that none of the arguments lies in."""
-    known = {_address(tensor) for tensor in _tensors(given)}
     fresh = {_address(t): t.untyped_storage().nbytes() for t in _tensors(result)}
-    return sum(size for address, size in fresh.items() if address not in known)
+    for tensor in _tensors(given) if fresh else ():
+        fresh.pop(_address(tensor), None)
+    return sum(fresh.values())
 
 
-def _tensors(tree: object) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+def _tensors(given: object) -> Iterator[torch.Tensor]:
+    """The tensors among the arguments or results of an operator: in tuples, lists and dicts."""
+    if isinstance(given, torch.Tensor):
+        yield given
+    elif isinstance(given, tuple | list):
+        for item in given:
+            yield from _tensors(item)
+    elif isinstance(given, dict):
+        yield from _tensors(list(given.values()))
 
 
 def _address(tensor: torch.Tensor) -> int:

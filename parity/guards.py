@@ -25,7 +25,7 @@ class Image:
     place: Memory
     _copies: dict[torch.device, torch.Tensor] = field(default_factory=dict, repr=False)
 
-    @property
+    @cached_property
     def tensor(self) -> torch.Tensor:
         """The tensor as it is handed out, on the host, to be read only."""
         return self.content.as_strided(*self.place)
@@ -92,6 +92,13 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
     """The elements as integers of the same width, so that NaN and -0 compare by their bits."""
     width = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
     return tensor.view(width)
+
+
+def tensor_bytes(tensor: torch.Tensor) -> bytes:
+    """The elements in row-major order as bytes, whatever the strides."""
+    # not contiguous(): with one element any stride passes for contiguous and stays
+    flat = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach()).flatten()
+    return flat.view(torch.uint8).numpy().tobytes()
 
 
 def place(

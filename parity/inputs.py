@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from math import prod
 
 import numpy as np
 import torch
 
 from .case import Case
-from .guards import HOST, Guarded, Image, place
+from .guards import HOST, Guarded, Image, place, tensor_bytes
+from .rope_tables import Form, Table
 from .spec import Input, OpSpec
-from .values import floats, integers, table_angles
+from .values import floats, integers
 
 GUARD = 64  # least guard elements on each side; a multiple keeps the alignment of real tensors
 
@@ -46,23 +46,38 @@ class Inputs:
         return {name: self.images[name].tensor for name in self.tensors}
 
     def digest(self) -> str:
-        """SHA-256 over the bytes of every tensor, by name."""
+        """SHA-256 over the name of every tensor and that of its bytes."""
         total = hashlib.sha256(self.case.to_json().encode())
         for name, tensor in self.values().items():
-            total.update(name.encode() + tensor_bytes(tensor))
+            table = self._table(name)
+            if table is not None:
+                own = table.digest(prod(tensor.shape[:-1]))
+            else:
+                own = hashlib.sha256(tensor_bytes(tensor)).digest()
+            total.update(name.encode() + own)
         return total.hexdigest()
+
+    def mapped(self, form: Form) -> dict[str, torch.Tensor]:
+        """What ``form`` (a named function) makes of :meth:`values` that are no integers."""
+        found = {}
+        for name, tensor in self.values().items():
+            table = self._table(name)
+            if table is not None:
+                found[name] = table.rows(prod(tensor.shape[:-1]), form).view(tensor.shape)
+            else:
+                found[name] = form(tensor) if tensor.is_floating_point() else tensor
+        return found
+
+    def _table(self, name: str) -> Table | None:
+        """What the tensor is, if it is a table that no relation has handed in."""
+        item = next(item for item in self.spec.inputs if item.name == name)
+        made = item.kind in ("cos", "sin") and name not in self.given
+        return _table(item, self.case, tuple(self.images[name].tensor.shape)) if made else None
 
 
 def on_host(tensor: torch.Tensor) -> torch.Tensor:
     """A copy that no later launch can change."""
     return tensor.detach().to(HOST, copy=True)
-
-
-def tensor_bytes(tensor: torch.Tensor) -> bytes:
-    """The elements in row-major order as bytes, whatever the strides."""
-    # not contiguous(): with one element any stride passes for contiguous and stays
-    flat = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach()).flatten()
-    return flat.view(torch.uint8).numpy().tobytes()
 
 
 def build_inputs(
@@ -188,19 +203,14 @@ def _dtype(item: Input, case: Case) -> torch.dtype:
 def _values(spec: OpSpec, item: Input, case: Case, axes: Mapping[str, int]) -> torch.Tensor | None:
     if item.kind in ("cos", "sin"):
         size = shape_of(item.shape, case.layout, axes)
-        rows, dtype = prod(size[:-1]), _dtype(item, case)
-        table = _table(1 << rows.bit_length(), size[-1], case.halves, item.kind, dtype)
-        return table[:rows].view(size)
+        return _table(item, case, size).rows(prod(size[:-1])).view(size)
     if item.kind != "data":
         return _packing(item.kind, case, axes)
     return _random(spec, case, item.name, shape_of(item.shape, case.layout, axes))
 
 
-@lru_cache(maxsize=64)  # rows are powers of two, so that cases share them
-def _table(rows: int, rope_dim: int, halves: str, kind: str, dtype: torch.dtype) -> torch.Tensor:
-    """At least as many rows of a table as are asked for; to be read only."""
-    angles = table_angles(rows, rope_dim, halves)
-    return torch.from_numpy(np.cos(angles) if kind == "cos" else np.sin(angles)).to(dtype)
+def _table(item: Input, case: Case, size: tuple[int, ...]) -> Table:
+    return Table(item.kind, case.halves, size[-1], _dtype(item, case))
 
 
 def _packing(kind: str, case: Case, axes: Mapping[str, int]) -> torch.Tensor | None:

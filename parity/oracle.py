@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from .inputs import Inputs, gradient_values
+from .rope_tables import Form
 
 Tensors = dict[str, torch.Tensor]
 
@@ -50,24 +51,48 @@ def expect(inputs: Inputs) -> Expectation:
         name: gradient_values(inputs, name, tensor.shape, tensor.dtype)
         for name, tensor in outputs.items()
     }
-    wide, wide_gradients = _mapped(torch.Tensor.double, narrow, gradients)
-    absolute = _mapped(torch.abs, wide, wide_gradients)
-    ones = _mapped(torch.ones_like, wide, wide_gradients)
-    double = {"compute_dtype": torch.float64, "magnitude": False}
-    sums = {"compute_dtype": torch.float64, "magnitude": True}
-    counted = _backward(*run_reference(inputs, ones[0], sums), ones[1])
     expected = Expectation(
         reference=_backward(leaves, outputs, gradients),
-        oracle=_backward(*run_reference(inputs, wide, double), wide_gradients),
-        magnitude=_backward(*run_reference(inputs, absolute[0], sums), absolute[1]),
-        terms={name: _terms(inputs, name, count) for name, count in counted.items()},
+        oracle=_in_float64(inputs, gradients, wide),
+        magnitude=_in_float64(inputs, gradients, absolute, magnitude=True),
+        terms={
+            name: _terms(inputs, name, count)
+            for name, count in _in_float64(inputs, gradients, ones, magnitude=True).items()
+        },
     )
     path = (inputs.spec.reference, inputs.case.layout)
-    if path not in _PRECISE:
-        nudged = _mapped(lambda t: t * (1 + NUDGE), wide, wide_gradients)
-        if _is_precise(expected, _backward(*run_reference(inputs, nudged[0], double), nudged[1])):
-            _PRECISE.add(path)
+    if path not in _PRECISE and _is_precise(expected, _in_float64(inputs, gradients, nudged)):
+        _PRECISE.add(path)
     return expected
+
+
+def wide(tensor: torch.Tensor) -> torch.Tensor:
+    """In float64."""
+    return tensor.double()
+
+
+def absolute(tensor: torch.Tensor) -> torch.Tensor:
+    """The sizes of its numbers, in float64."""
+    return tensor.double().abs()
+
+
+def ones(tensor: torch.Tensor) -> torch.Tensor:
+    """Ones of its shape, in float64."""
+    return torch.ones_like(tensor, dtype=torch.float64)
+
+
+def nudged(tensor: torch.Tensor) -> torch.Tensor:
+    """Next to its numbers, in float64."""
+    return tensor.double() * (1 + NUDGE)
+
+
+def _in_float64(
+    inputs: Inputs, gradients: Tensors, form: Form, *, magnitude: bool = False
+) -> Tensors:
+    """The reference in float64 on what ``form`` makes of the inputs and incoming gradients."""
+    modes = {"compute_dtype": torch.float64, "magnitude": magnitude}
+    leaves, outputs = run_reference(inputs, inputs.mapped(form), modes)
+    return _backward(leaves, outputs, {name: form(sent) for name, sent in gradients.items()})
 
 
 NUDGE = 2.0**-40  # float64 keeps it, and on numbers that fp32 holds no rounding to fp32 does
@@ -156,14 +181,3 @@ def differentiate(outputs: Tensors, leaves: Tensors, sent: Tensors, **options: A
         **options,
     )
     return {name: grad for name, grad in zip(leaves, found, strict=True) if grad is not None}
-
-
-def _mapped(function: Callable[[torch.Tensor], torch.Tensor], *groups: Tensors) -> list[Tensors]:
-    """The groups with ``function`` applied to every floating-point tensor."""
-    return [
-        {
-            name: function(tensor) if tensor.dtype.is_floating_point else tensor
-            for name, tensor in group.items()
-        }
-        for group in groups
-    ]

@@ -14,7 +14,8 @@ from .checks import CHECKS, headroom
 from .cost import cost
 from .evidence import Evidence
 from .generate import is_legal
-from .inputs import Inputs, build_inputs, rows_in_sequences, tensor_bytes
+from .guards import tensor_bytes
+from .inputs import Inputs, build_inputs, rows_in_sequences
 from .memory import CHECKS as MEMORY_CHECKS
 from .memory import hazards
 from .observe import observe

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
-from torch import Tensor
 
 from .bounds import smallest_subnormal, unit_roundoff
 from .comparators import within
 from .evidence import Evidence
 from .inputs import Inputs, gradient_values, on_host
-from .oracle import Tensors, differentiate, run_reference
+from .oracle import Tensors, absolute, differentiate, ones, run_reference, wide
 from .record import Finding
+from .rope_tables import Form
 from .trial import REFUSALS, again, finding, incoming, poisoned, run
 
 
@@ -66,13 +66,9 @@ def _second_order(evidence: Evidence) -> tuple[Tensors, Tensors]:
     term is rounded at most twice in each of the two backwards, and so is each partial sum.
     """
     inputs = evidence.seen.inputs
-    wide = {
-        name: tensor.double() if tensor.is_floating_point() else tensor
-        for name, tensor in inputs.values().items()
-    }
-    value = _reference(inputs, wide, lambda t: t, magnitude=False)
-    magnitude = _reference(inputs, wide, torch.abs, magnitude=True)
-    counted = _reference(inputs, wide, torch.ones_like, magnitude=True)
+    value = _reference(inputs, wide, magnitude=False)
+    magnitude = _reference(inputs, absolute, magnitude=True)
+    counted = _reference(inputs, ones, magnitude=True)
     limit = {}
     for name, result in evidence.seen.results.items():
         if name in value:
@@ -82,15 +78,13 @@ def _second_order(evidence: Evidence) -> tuple[Tensors, Tensors]:
     return value, limit
 
 
-def _reference(
-    inputs: Inputs, wide: Tensors, mode: Callable[[Tensor], Tensor], *, magnitude: bool
-) -> Tensors:
+def _reference(inputs: Inputs, form: Form, *, magnitude: bool) -> Tensors:
     """The reference differentiated twice in float64, by output name."""
-    tensors = {n: mode(t) if t.is_floating_point() else t for n, t in wide.items()}
+    tensors = inputs.mapped(form)
     modes = {"compute_dtype": torch.float64, "magnitude": magnitude}
     leaves, outputs = run_reference(inputs, tensors, modes)
     sent = {
-        name: mode(gradient_values(inputs, name, t.shape, t.dtype))
+        name: form(gradient_values(inputs, name, t.shape, t.dtype))
         .detach()
         .clone()
         .requires_grad_()

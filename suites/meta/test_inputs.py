@@ -5,7 +5,7 @@ import torch
 
 from parity.catalog import resolve
 from parity.generate import SERVED, choices, coverage, plan
-from parity.inputs import tensor_bytes
+from parity.guards import tensor_bytes
 from parity.spec import OpSpec
 
 STORAGE = torch.arange(24, dtype=torch.float16)

@@ -1,0 +1,61 @@
+"""Tables of cos and sin.  Cases share their rows: a table of far positions has 100,000 of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+
+from .guards import tensor_bytes
+from .values import table_angles
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+BLOCK = 1024  # rows of a far table are made, kept and hashed by whole blocks
+Form = Callable[[torch.Tensor], torch.Tensor]
+
+
+class Table(NamedTuple):
+    """Everything but the number of rows, which all begin alike."""
+
+    kind: str
+    halves: str
+    lanes: int
+    dtype: torch.dtype
+
+    def rows(self, count: int, form: Form | None = None) -> torch.Tensor:
+        """The first ``count`` rows, of what ``form`` (a named function) makes of them; to be read
+        only, [count, lanes]."""
+        if count < BLOCK:
+            return _made(self, count, form)
+        return _rows(self, -(-count // BLOCK), form)[:count]
+
+    def digest(self, count: int) -> bytes:
+        """SHA-256 of the first ``count`` rows."""
+        blocks = count // BLOCK
+        total = _hashed(self, blocks).copy()
+        total.update(tensor_bytes(self.rows(count)[blocks * BLOCK :]))
+        return total.digest()
+
+
+@lru_cache(maxsize=64)
+def _rows(table: Table, blocks: int, form: Form | None) -> torch.Tensor:
+    return _made(table, blocks * BLOCK, form)
+
+
+def _made(table: Table, count: int, form: Form | None) -> torch.Tensor:
+    if form is not None:
+        return form(table.rows(count))
+    angles = table_angles(count, table.lanes, table.halves)
+    values = np.cos(angles) if table.kind == "cos" else np.sin(angles)
+    return torch.from_numpy(values).to(table.dtype)
+
+
+@lru_cache(maxsize=64)
+def _hashed(table: Table, blocks: int) -> _Hash:
+    return hashlib.sha256(tensor_bytes(table.rows(blocks * BLOCK)))
