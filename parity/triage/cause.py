@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ..verdict import Exit
+from ..verdict import EXIT_CODES as GATE_CODES
+from ..verdict import Exit, Verdict
 
 
 class Cause(StrEnum):
@@ -29,21 +30,17 @@ class Cause(StrEnum):
     FIXED = "FIXED"
 
 
-EXIT_CODES: dict[Cause, Exit] = {
-    Cause.REGRESSION: Exit.REGRESSION,
+OWN_CODES: dict[Cause, Exit] = {
     Cause.COLLECTION_ERROR: Exit.REGRESSION,
-    Cause.INFRASTRUCTURE: Exit.INCONCLUSIVE,
-    Cause.INCONCLUSIVE: Exit.INCONCLUSIVE,
-    Cause.NOT_RUN: Exit.INCONCLUSIVE,
     Cause.SKIPPED_IN_HEAD: Exit.INCONCLUSIVE,
     Cause.ZERO_TESTS: Exit.NOTHING_COMPARED,
-    Cause.NEW_TEST_BASE_CAUSE: Exit.OK,
-    Cause.PRE_EXISTING_CHANGED: Exit.OK,
-    Cause.PRE_EXISTING: Exit.OK,
     Cause.RENAMED_PARAMETERS: Exit.OK,
     Cause.REMOVED: Exit.OK,
     Cause.SKIPPED_IN_BASE: Exit.OK,
-    Cause.FIXED: Exit.OK,
+}
+# What the gate says as well has the same exit code there.
+EXIT_CODES = {
+    cause: OWN_CODES[cause] if cause in OWN_CODES else GATE_CODES[Verdict(cause)] for cause in Cause
 }
 ALWAYS_COUNTED = (Cause.PRE_EXISTING, Cause.NEW_TEST_BASE_CAUSE, Cause.FIXED, Cause.REGRESSION)
 
