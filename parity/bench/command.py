@@ -181,15 +181,12 @@ def host_costs(with_upstream: bool) -> dict[str, float]:
     from ..adapters.megatron_module import NAME as UPSTREAM
     from . import timing, workloads
 
-    costs = {}
-    for name in (workloads.OURS, *([UPSTREAM] if with_upstream else [])):
-        forward, both = host_calls(name)
-        costs[f"{name} forward"] = timing.host_cost(forward)
-        costs[f"{name} forward + backward"] = timing.host_cost(both)
-    forward, both = workloads.idle_calls()
-    costs["autograd alone forward"] = timing.host_cost(forward)
-    costs["autograd alone forward + backward"] = timing.host_cost(both)
-    return costs
+    pairs = {name: host_calls(name) for name in (workloads.OURS, UPSTREAM)[: 1 + with_upstream]}
+    pairs["autograd alone"] = workloads.idle_calls()
+    calls: dict[str, timing.Call] = {}
+    for name, (forward, both) in pairs.items():
+        calls |= {f"{name} forward": forward, f"{name} forward + backward": both}
+    return timing.host_costs(calls)
 
 
 def host_calls(module: str) -> tuple[Any, Any]:

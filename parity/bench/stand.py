@@ -66,4 +66,5 @@ def _host(task: str) -> Callable[[], float]:
 
     forward, both = host_calls(workloads.OURS)
     call = forward if task == HOST[0] else both
-    return lambda: timing.host_cost(call, CALLS)
+    timing.host_block(call, CALLS)  # what a first call does once
+    return lambda: timing.host_block(call, CALLS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -55,19 +55,25 @@ def capture(calls: Sequence[Call]) -> torch.cuda.CUDAGraph:
     return graph
 
 
-def host_cost(call: Call, repeats: int = 400) -> float:
-    """Median host microseconds of issuing one call; the device keeps up on small tensors."""
-    for _ in range(50):
+def host_costs(calls: Mapping[str, Call], rounds: int = 40) -> dict[str, float]:
+    """Median host microseconds of issuing each call; the device keeps up on small tensors.
+
+    The calls take turns, so that the clock and whatever else runs are the same for all of them.
+    """
+    for call in calls.values():
+        host_block(call, 50)
+    times = [{name: host_block(call, 20) for name, call in calls.items()} for _ in range(rounds)]
+    return {name: statistics.median(each[name] for each in times) for name in calls}
+
+
+def host_block(call: Call, repeats: int) -> float:
+    """Host microseconds of issuing one call, the mean of ``repeats``."""
+    start = time.perf_counter()
+    for _ in range(repeats):
         call()
+    mean = (time.perf_counter() - start) / repeats * 1e6
     torch.cuda.synchronize()
-    times = []
-    for _ in range(repeats // 20):
-        start = time.perf_counter()
-        for _ in range(20):
-            call()
-        times.append((time.perf_counter() - start) / 20 * 1e6)
-        torch.cuda.synchronize()
-    return statistics.median(times)
+    return mean
 
 
 def peak_bytes(call: Call) -> int:
