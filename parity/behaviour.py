@@ -10,6 +10,7 @@ from . import autograd_rules as rules
 from .case import Case
 from .evidence import Evidence
 from .observe import describe_error
+from .outside import cuttable, positions_outside
 from .record import Finding
 from .registered import opcheck, registered
 from .saved import saved_tensors
@@ -19,7 +20,7 @@ from .spec import OpSpec, Unsupported
 
 @dataclass(frozen=True)
 class Effect:
-    """A rule, the cases it says something about, and how many of 9 cases prefer it."""
+    """A rule, the cases it says something about, and how many of 11 cases prefer it."""
 
     rule: Callable[[Evidence], Iterator[Finding]]
     applies: Callable[[OpSpec, Case], bool] = lambda spec, case: True
@@ -52,6 +53,7 @@ EFFECTS: dict[str, Effect] = {
     "leaves_and_views": Effect(rules.leaves_and_views, _dense_inputs),
     "one_input_only": Effect(rules.one_input_only, _several_inputs),
     "without_gradients": Effect(rules.without_gradients),
+    "positions_outside": Effect(positions_outside, cuttable, share=2),
 }
 
 

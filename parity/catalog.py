@@ -34,6 +34,7 @@ _COMMON: dict[str, Any] = {
     "tiles": {"tile": (None, 1, 4, 16)},
     "cp_sizes": (1, 2, 4, 8),
     "gradients": ("contiguous", "sliced", "transposed", "expanded", "expanded_heads"),
+    "outside": "nan",
     "bit_equal": True,
     "validating": "parity.kernels.validation:validation",
 }
@@ -157,7 +158,7 @@ OPS: tuple[OpSpec, ...] = (
     _key_value("fused_apply_mla_rope_for_kv", "legacy"),
 )
 
-KEYS = ("dumps", "known_issues", "ops")  # of [tool.parity]
+KEYS = ("dumps", "known_issues", "mutation", "ops")  # of [tool.parity]
 _NAMED = {"parity": "parity.catalog:OPS", "megatron": "parity.adapters.megatron:OPS"}
 
 

@@ -205,7 +205,7 @@ def _values(spec: OpSpec, item: Input, case: Case, axes: Mapping[str, int]) -> t
         size = shape_of(item.shape, case.layout, axes)
         return _table(item, case, size).rows(prod(size[:-1])).view(size)
     if item.kind != "data":
-        return _packing(item.kind, case, axes)
+        return packing(item.kind, case, axes)
     return _random(spec, case, item.name, shape_of(item.shape, case.layout, axes))
 
 
@@ -213,7 +213,8 @@ def _table(item: Input, case: Case, size: tuple[int, ...]) -> Table:
     return Table(item.kind, case.halves, size[-1], _dtype(item, case))
 
 
-def _packing(kind: str, case: Case, axes: Mapping[str, int]) -> torch.Tensor | None:
+def packing(kind: str, case: Case, axes: Mapping[str, int]) -> torch.Tensor | None:
+    """Offsets or positions of a case, int64; None where it passes none.  ``axes`` are its dims."""
     if case.layout != "thd":
         return None
     if kind == "cu_seqlens":

@@ -20,6 +20,7 @@ HALVES = ("different", "equal", "diagonal")
 REGIMES = (
     "normal", "huge", "subnormal", "paired", "one_hot", "constant", "nan_lane", "inf_lane",
 )  # fmt: skip
+OUTSIDE = ("unspecified", "nan")
 ARITHMETIC = ("fp32_once", "promoted")
 
 
@@ -81,6 +82,9 @@ class OpSpec:
     ``axes`` are the integer dimensions with every legal value, simplest first; ``flags`` and
     ``tiles`` the finite keyword arguments, default first; ``thd_flags`` exist in thd only.
 
+    ``pad_rows`` says what rows of no sequence hold, ``outside`` what rows do whose position the
+    tables do not have: ``nan`` in every rotated lane, or anything.
+
     ``arithmetic`` is ``fp32_once`` (fp32 inside, one rounding) or ``promoted`` (each operation in
     the promoted dtype of tensor and table).  ``bit_equal`` demands the reference's bits on top.
     ``sums`` names tensors that are sums over heads, ``rounded_sums`` those whose sum is rounded to
@@ -113,6 +117,7 @@ class OpSpec:
     cp_sizes: tuple[int, ...] = (1,)
     gradients: tuple[str, ...] = ("contiguous", "sliced", "expanded")
     pad_rows: str = "as_position_0"
+    outside: str = "unspecified"
     arithmetic: str = "fp32_once"
     bit_equal: bool = False
     sums: tuple[str, ...] = ()
@@ -126,6 +131,7 @@ class OpSpec:
     def __post_init__(self) -> None:
         _one_of(f"arithmetic of op {self.name!r}", self.arithmetic, ARITHMETIC)
         _one_of(f"pad_rows of op {self.name!r}", self.pad_rows, PAD_ROWS)
+        _one_of(f"outside of op {self.name!r}", self.outside, OUTSIDE)
         for layout in self.layouts:
             _one_of(f"layout of op {self.name!r}", layout, LAYOUTS)
         for dtype in self.dtypes:

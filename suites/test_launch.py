@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 
 import parity
+import parity.kernels
 
 # In a process that does not interpret Triton, with a driver that notes launches: no GPU is needed.
-PRELUDE = """
+PRELUDE = f"""
+import parity, parity.kernels
+parity.__path__[:] = {list(parity.__path__)}
+parity.kernels.__path__ = {list(parity.kernels.__path__)}
 import json
 from types import SimpleNamespace
 import torch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -29,13 +30,19 @@ def mutate(
     from ..arms import project_root
     from ..record import export_json
     from ..reports import mutation, terminal
+    from .configured import configured
     from .session import Request, conduct, exit_code
 
     given = {"--root": root, "--suite": suite}
     for option, path in given.items():
         if path is not None and not path.exists():
             raise click.UsageError(f"Expected {option} {path} to exist; check the path.")
-    request = Request(project_root(), ops, root, sample, seed, suite)
+    project = project_root()
+    request = Request(project, ops, root, sample, seed)
+    if ops is None and root is None:
+        request = replace(request, **configured(project))
+    if suite is not None:
+        request = replace(request, cases=False, suites=(suite,))
     document = conduct(request)
     if file is not None:
         export_json(file, document)

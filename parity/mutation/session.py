@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
@@ -37,6 +38,8 @@ from .scratch import copied
 class Request:
     """What is to be mutated and judged, how: ``files`` limits both to some below the root.
 
+    ``suites`` are pytest files that judge: instead of the cases if ``cases`` is False, else what
+    the cases let live.  ``functions`` ("module:name") are mutated beside the candidates.
     ``cases_per_op`` and ``case_seed`` are the plan, by default that of the gate.
     """
 
@@ -45,7 +48,9 @@ class Request:
     root: Path | None
     sample: int | None
     seed: int = 0
-    suite: Path | None = None
+    cases: bool = True
+    suites: tuple[Path, ...] = ()
+    functions: tuple[str, ...] = ()
     cases_per_op: int = CASES_PER_OP
     case_seed: int = 0
     files: frozenset[str] | None = None
@@ -83,8 +88,9 @@ def _conduct(request: Request) -> dict[str, Any]:
     (folder / "mutation").mkdir(exist_ok=True)
     with copied(request.root or request.project, folder) as code:
         lab = Lab(code, folder / "triton" / "mutants", folder / "mutation" / "workers.log")
-        subject = _subject(lab, request.ops)
-        names = [spec.candidate.partition(":")[2] for spec in subject.specs]
+        subject = _subject(lab, request)
+        entries = [*(spec.candidate for spec in subject.specs), *request.functions]
+        names = [entry.partition(":")[2] for entry in entries]
         found = mutants(subject.sources, names)
         if request.files is not None:
             found = [mutant for mutant in found if mutant.file in request.files]
@@ -94,13 +100,14 @@ def _conduct(request: Request) -> dict[str, Any]:
             found = sample(found, request.sample, request.seed)
         real = [mutant for mutant in found if mutant.id not in equivalent]
         journal = Journal(folder / "mutation" / "outcomes.jsonl")
-        if request.suite:
-            keys = _by_suite(lab, subject, request.suite.resolve(), real, journal)
-        else:
+        ends = {m.id: Outcome("equivalent", reason=equivalent.get(m.id, "")) for m in found}
+        if request.cases:
             jobs = [(spec, case) for spec in subject.specs for case in _cases(request, spec)]
-            keys = _by_cases(lab, subject, jobs, real, journal)
-    ends = {m.id: Outcome("equivalent", reason=equivalent.get(m.id, "")) for m in found}
-    ends |= {mutant.id: journal.found[key] for key, mutant in keys.items()}
+            ends |= _by_cases(lab, subject, jobs, real, journal)
+            real = [mutant for mutant in real if ends[mutant.id].status == "survived"]
+        if request.suites and real:
+            for name, end in _by_suites(lab, subject, request.suites, real, journal).items():
+                ends[name] = end if end.status != "survived" or not request.cases else ends[name]
     return document((mutant, ends[mutant.id]) for mutant in found)
 
 
@@ -125,17 +132,27 @@ class Subject:
     harness: str
 
 
-def _subject(lab: Lab, ops: str | None) -> Subject:
+def _subject(lab: Lab, request: Request) -> Subject:
     with lab.worker(lab.code) as worker:
-        specs = worker.specs(ops).result()
+        specs = worker.specs(request.ops).result()
         try:
+            for entry in request.functions:
+                worker.pool.schedule(imported, (entry.partition(":")[0],), timeout=START).result()
             described = worker.describe(specs).result()
         except Misplaced as error:
-            raise Refused(str(error), Exit.FAULT) from error
+            raise Refused(
+                f"Expected the code of the ops below {request.root or request.project} but it is "
+                "elsewhere; name its folder with --root, or other ops with --ops."
+            ) from error
         harness = worker.pool.schedule(harness_digest, (str(lab.code),), timeout=START).result()
     paths = [Path(name) for name in described["files"]]
     sources = {str(path.relative_to(lab.code)): path.read_bytes() for path in paths}
     return Subject(specs, sources, harness)
+
+
+def imported(module: str) -> None:
+    """Import a module in this process, which must be a worker."""
+    import_module(module)
 
 
 def harness_digest(root: str) -> str:
@@ -152,15 +169,14 @@ def _is_harness(module: ModuleType) -> bool:
 
 def _by_cases(
     lab: Lab, subject: Subject, jobs: list[Job], real: list[Mutant], journal: Journal
-) -> dict[str, Mutant]:
+) -> dict[str, Outcome]:
     kept = journal.path.with_name("baseline.json")
     with progress("Running cases without a mutant") as report:
         base = baseline(lab, jobs, subject.harness, kept, report)
     if not any(record.status == "passed" for record in base.records.values()):
         raise Refused("Expected a case that passes without a mutant but none does.", Exit.FAULT)
     keys = {_key(lab, subject, mutant, base, jobs): mutant for mutant in real}
-    _hunt(Cases(lab, subject.sources, jobs, base), keys, journal)
-    return keys
+    return _hunt(Cases(lab, subject.sources, jobs, base), keys, journal)
 
 
 def _key(lab: Lab, subject: Subject, mutant: Mutant, base: Baseline, jobs: list[Job]) -> str:
@@ -170,20 +186,21 @@ def _key(lab: Lab, subject: Subject, mutant: Mutant, base: Baseline, jobs: list[
     return _digest(mutant.id, subject.harness, *code, *(case.id for _, case in covering))
 
 
-def _by_suite(
-    lab: Lab, subject: Subject, path: Path, real: list[Mutant], journal: Journal
-) -> dict[str, Mutant]:
+def _by_suites(
+    lab: Lab, subject: Subject, paths: tuple[Path, ...], real: list[Mutant], journal: Journal
+) -> dict[str, Outcome]:
     from .suite import Suite
 
-    suite = Suite(lab, subject.sources, path)
-    suite.check()
-    code = [digest(content) for content in (path.read_bytes(), *subject.sources.values())]
-    keys = {_digest(mutant.id, *code): mutant for mutant in real}
-    _hunt(suite, keys, journal)
-    return keys
+    suite = Suite(lab, subject.sources, tuple(path.resolve() for path in paths))
+    code = suite.digests()
+    keys = {_digest(mutant.id, subject.harness, *code): mutant for mutant in real}
+    if not set(keys) <= set(journal.found):
+        suite.check()
+    return _hunt(suite, keys, journal)
 
 
-def _hunt(judge: Judge, keys: dict[str, Mutant], journal: Journal) -> None:
+def _hunt(judge: Judge, keys: dict[str, Mutant], journal: Journal) -> dict[str, Outcome]:
+    """The end of every mutant by its id; what an earlier run left is not run again."""
     waiting = {key: mutant for key, mutant in keys.items() if key not in journal.found}
     try:
         with progress("Running mutants") as report:
@@ -194,6 +211,7 @@ def _hunt(judge: Judge, keys: dict[str, Mutant], journal: Journal) -> None:
             f"Interrupted; {done} of {len(keys)} outcomes are kept, the same command goes on.",
             Exit.INTERRUPTED,
         ) from None
+    return {mutant.id: journal.found[key] for key, mutant in keys.items()}
 
 
 def _digest(*parts: str) -> str:

@@ -306,7 +306,7 @@ def test_the_example_op_kills_its_mutants_and_a_weak_suite_does_not(own_op: Path
     assert len(ours["mutants"]) == 6
     assert ours["counts"]["killed"] >= 4
     assert cli.run([*command, "weak.json", "--suite", "weak.py"]) == 10
-    assert result_of(own_op / "weak.json")["counts"]["killed"] < ours["counts"]["killed"]
+    assert 0 < result_of(own_op / "weak.json")["counts"]["killed"] < ours["counts"]["killed"]
     assert cli.run([*command, "again.json"]) == code
     assert result_of(own_op / "again.json") == ours  # nothing ran a second time
     assert not list((own_op / ".parity").glob("mutants-*"))
@@ -317,20 +317,73 @@ def test_a_suite_that_fails_without_a_mutant_is_refused(
 ) -> None:
     (own_op / "broken.py").write_text("def test_it():\n    assert False\n")
     assert cli.run(["mutate", "--sample", "1", "--suite", "broken.py"]) == 4
-    assert "to pass without a mutant but test_it failed" in capsys.readouterr().err
+    assert (
+        "Expected broken.py::test_it to pass without a mutant but it failed"
+        in capsys.readouterr().err
+    )
+
+
+PLAIN = """
+from parity import Input, OpSpec, Output
+
+def op(x):
+    return x
+
+def reference(x, compute_dtype=None, magnitude=False):
+    return x
+
+OPS = (OpSpec(name="op", candidate="{module}:op", reference="{module}:reference",
+    inputs=(Input("x", "rows width"),), outputs=(Output("y", alias="x"),),
+    axes={{"width": range(1, 4)}}),)
+"""
+
+
+def test_what_no_case_executes_is_judged_by_the_suites_of_the_project(own_op: Path) -> None:
+    package = own_op / "package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "plain.py").write_text(PLAIN.format(module="package.plain"))
+    (package / "helper.py").write_text("def half(x):\n    return x // 2 if x else None\n")
+    test = "from package.helper import half\n\ndef test_half():\n    assert half(6) == 3\n"
+    (own_op / "test_half.py").write_text(test)
+    (own_op / "pyproject.toml").write_text(
+        '[tool.parity]\nops = "package.plain:OPS"\n[tool.parity.mutation]\n'
+        'suites = ["test_half.py"]\nfunctions = ["package.helper:half"]\n'
+    )
+    assert cli.run(["mutate", "--json", "found.json"]) == 0
+    found = result_of(own_op / "found.json")
+    assert found["counts"] == {"killed": 2, "survived": 0, "timeout": 0, "equivalent": 0}
+    assert {mutant["check"] for mutant in found["mutants"]} == {"test_half.py::test_half"}
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        ("suites = 'x'", "lists of texts"),
+        ("sweets = []", "lists of texts"),
+        ("suites = ['gone.py']", "found none"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(
+    own_op: Path, capsys: pytest.CaptureFixture[str], table: str, sentence: str
+) -> None:
+    (own_op / "pyproject.toml").write_text(f"[tool.parity.mutation]\n{table}\n")
+    assert cli.run(["mutate"]) == 4
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_folder_without_the_code_of_the_ops_is_wrong_usage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.run(["mutate"]) == 4
+    assert "name its folder with --root" in capsys.readouterr().err
 
 
 def test_code_without_places_is_nothing_to_compare(
     own_op: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (own_op / "plain.py").write_text(
-        "from parity import Input, OpSpec, Output\n"
-        "def op(x):\n    return x\n"
-        "def reference(x, compute_dtype=None, magnitude=False):\n    return x\n"
-        "OPS = (OpSpec(name='op', candidate='plain:op', reference='plain:reference',\n"
-        "    inputs=(Input('x', 'rows width'),), outputs=(Output('y', alias='x'),),\n"
-        "    axes={'width': range(1, 4)}),)\n"
-    )
+    (own_op / "plain.py").write_text(PLAIN.format(module="plain"))
     assert cli.run(["mutate", "--ops", "plain:OPS"]) == 5
     assert "Nothing to mutate in the code of these ops." in capsys.readouterr().err
 

@@ -92,7 +92,7 @@ def looks(x: Tensor, r: Tensor) -> Tensor:
     return planted(backward=lambda grad: (_looks(), backward(grad))[1])(x, r)
 
 
-@pytest.mark.parametrize("effect", EFFECTS)
+@pytest.mark.parametrize("effect", sorted(set(EFFECTS) - {"positions_outside"}))
 def test_memory_of_every_run_is_poisoned(effect: str) -> None:
     FRESH.clear()
     assert run_case(replace(SPEC, candidate=f"{__name__}:looks"), _held_to(effect)).findings == ()
