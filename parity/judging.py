@@ -126,9 +126,11 @@ def _hazards(blank: Judgement, base: Record, head: Record) -> list[Judgement]:
     judgements = []
     for signature, finding in (arms[0] | arms[1]).items():
         shown = [signature in arm for arm in arms]
-        where = "In both" if all(shown) else "In head only" if shown[1] else "In base only"
-        sentence = f"{where}, by analysis: {finding.sentence}"
-        judgements.append(_found(blank, Verdict.HAZARD, finding, sentence))
+        where = "both" if all(shown) else "head only" if shown[1] else "base only"
+        sentence = f"In {where}, by analysis: {finding.sentence}"
+        judgement = _found(blank, Verdict.HAZARD, finding, sentence)
+        family = finding.family if all(shown) else f"{finding.family} | {where}"
+        judgements.append(replace(judgement, family=family))
     return judgements
 
 

@@ -1,4 +1,4 @@
-"""A run on the terminal: header, table of verdicts, one sentence for each group of findings.
+"""A run on the terminal: header, table of verdicts, what the change did, and what was so before.
 
 Everything comes from ``run.json``, ``environment.json`` and ``result.json``; nothing is decided
 here.  Names and messages come from code under test, so they are shown as plain text: no markup, no
@@ -7,6 +7,7 @@ control characters.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
@@ -18,6 +19,8 @@ from .plain import plain
 
 TIERS = {"gpu": "GPU", "interpreter": "Triton's interpreter on the CPU"}
 WITHOUT_SENTENCE = ("IDENTICAL",)
+AS_BEFORE = ("HAZARD", "NEW_TEST_BASE_CAUSE", "PRE_EXISTING", "PRE_EXISTING_CHANGED", "UNSUPPORTED")
+HEAD_ONLY = " | head only"
 WIDE = 200  # columns where no terminal cuts them
 
 
@@ -56,16 +59,18 @@ def show_result(output: Console, result: dict[str, Any], folder: str) -> None:
     """The table, the findings, and the line that says how it ended."""
     _line(output)
     output.print(_table(result["ops"]))
-    for item in result["items"]:
-        if item["verdict"] not in WITHOUT_SENTENCE:
+    told = [item for item in result["items"] if item["verdict"] not in WITHOUT_SENTENCE]
+    for item in told:
+        if not _as_before(item):
             _line(output)
             _finding(output, item)
+    _alike(output, [item for item in told if _as_before(item)])
     for entry in result.get("known_issues", ()):
         _line(output)
         _line(output, f"Known issue, {entry_state(entry)}: {entry['op']}, {entry['signature']}")
         _line(output, f"  {entry['reason']} ({entry['address']})")
     _line(output)
-    _line(output, f"Records: {folder} (one page of them: parity report --html report.html)")
+    _line(output, f"Records: {folder} (each finding by itself: parity report --html report.html)")
     if power := result.get("power"):
         _line(output, f"Power: {summary(power)}")
     _line(output, result["sentence"], "bold")
@@ -83,11 +88,56 @@ def _table(ops: dict[str, dict[str, int]]) -> Table:
     return table
 
 
+def _as_before(item: dict[str, Any]) -> bool:
+    """Whether it is so in base as well; these are many, and like ones are told together."""
+    return (
+        item["verdict"] in AS_BEFORE
+        and not item.get("known")
+        and not item["family"].endswith(HEAD_ONLY)
+    )
+
+
+def _alike(output: Console, items: list[dict[str, Any]]) -> None:
+    """Two lines for all findings of one verdict and check, with the one that most cases show."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for item in items:
+        check, *_ = item["family"].split(" | ")
+        check = "" if item["verdict"] == "UNSUPPORTED" else check
+        groups.setdefault((item["verdict"], check), []).append(item)
+    if groups:
+        _line(output)
+        _line(output, "Not this change's, the like together:")
+    for (verdict, check), group in groups.items():
+        cases = {case for item in group for case in item["cases"]}
+        shown = max(group, key=lambda item: len(item["cases"]))
+        title = f" {', '.join(_distinct(item['op'] for item in group))}, {_cases(len(cases))}"
+        what = f": {check}, {_what(group)}" if check else ""
+        again = f"   {shown['replay']}"
+        output.print(
+            Text.assemble((verdict, _style(verdict)), plain(title + what + again)), soft_wrap=True
+        )
+        _line(output, f"  {shown['sentence']}")
+
+
+def _what(group: list[dict[str, Any]]) -> str:
+    """Kinds of error and where, from families that are ``check | tensor | error | frame``."""
+    parts = [[*item["family"].split(" | "), "", ""] for item in group]
+    errors, tensors = (", ".join(_distinct(part[index] for part in parts)) for index in (2, 1))
+    return f"{errors} ({tensors})"
+
+
+def _distinct(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(names))
+
+
+def _cases(count: int) -> str:
+    return f"{count} {'case' if count == 1 else 'cases'}"
+
+
 def _finding(output: Console, item: dict[str, Any]) -> None:
-    count = len(item["cases"])
     title = Text.assemble(
         (item["verdict"], _style(item["verdict"])),
-        f" {plain(item['op'])}, {count} {'case' if count == 1 else 'cases'}",
+        f" {plain(item['op'])}, {_cases(len(item['cases']))}",
     )
     output.print(title, soft_wrap=True)
     _line(output, f"  {item['sentence']}")

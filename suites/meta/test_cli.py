@@ -195,6 +195,7 @@ RESULT = {
         {
             "op": NASTY,
             "verdict": "REGRESSION",
+            "family": "values | y | wrong values",
             "sentence": f"Wrong {NASTY}.",
             "evidence": "",
             "headroom": {"y": [0.5, 0.75]},
@@ -202,7 +203,18 @@ RESULT = {
             "shrinking_exhausted": True,
             "minimal_summary": "plain float32 dim=1 tokens=1",
             "replay": f"parity replay {CASE.id}",
-        }
+        },
+        *(
+            {
+                "op": NASTY,
+                "verdict": "PRE_EXISTING",
+                "family": f"values | {tensor} | wrong values",
+                "sentence": f"Old {NASTY}.",
+                "cases": cases,
+                "replay": "parity replay x",
+            }
+            for tensor, cases in (("y", ["a"]), (NASTY, ["a", "b"]))
+        ),
     ],
     "sentence": "Verdict: regression in 1 of 3 cases.",
 }
@@ -224,6 +236,9 @@ def test_names_and_messages_are_shown_as_plain_text() -> None:
     assert "\r" not in text
     assert "\u202e" not in text
     assert r"Wrong [red]\x1b[2J\u202edeels\r." in text
+    assert (
+        r"PRE_EXISTING [red]\x1b[2J\u202edeels\r, 2 cases: values, wrong values (y, [red]" in text
+    )
     assert "y: 0.5 of its bound used before, 0.75 now" in text
     assert "Shrinking stopped at its budget" in text
     assert f"parity replay {CASE.id}   # plain float32 dim=1 tokens=1" in text

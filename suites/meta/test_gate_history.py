@@ -6,12 +6,14 @@ commits before and after its change.
 
 from __future__ import annotations
 
+import io
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from parity import cli
 from parity.gate import generated
@@ -19,6 +21,7 @@ from parity.interpreter import prepare
 from parity.judging import judge
 from parity.replay import Recorded, find
 from parity.replay import judge as judge_replay
+from parity.reports import terminal
 from parity.runs import Run, all_runs
 from parity.verdict import Exit, Judgement, Verdict
 
@@ -269,6 +272,16 @@ def test_sentences_say_how_sure_they_are(run: Run) -> None:
     assert before < 0.7 < after
     other = told["otherwise", "CHANGED_WITHIN_BOUND"]
     assert set(other["headroom"]) == {"y", "x.grad"}
+
+
+def test_what_is_not_the_change_is_told_together_and_a_new_hazard_alone(run: Run) -> None:
+    output = Console(file=io.StringIO(), highlight=False, width=terminal.WIDE)
+    terminal.show_result(output, run.document("result"), str(run.folder))
+    assert isinstance(output.file, io.StringIO)
+    own, _, others = output.file.getvalue().partition("Not this change's")
+    assert "PRE_EXISTING wrong, 20 cases: values, wrong values (x.grad, y)   parity" in others
+    assert "REGRESSION broken, 20 cases\n" in own
+    assert UNSEEN or "HAZARD unguarded, 20 cases\n  In head only, by analysis: " in own
 
 
 def test_swapping_the_arms_swaps_regression_and_fixed(run: Run) -> None:
