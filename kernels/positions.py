@@ -102,14 +102,15 @@ def pack_row(
 ):  # fmt: skip
     """The table row of each token of a pack, of which this rank holds its zigzag chunks."""
     places = cu_seqlens if cu_seqlens_padded is None else cu_seqlens_padded
-    sequence, place, next_place = enclosing(places, token, live, sequences, steps, cp_size)
+    sequence = enclosing(places, token, live, sequences, steps, cp_size)
     inside = live & (sequence >= 0) & (sequence < sequences)
+    # The search has just seen these: loading them again costs less than picking them out there.
+    start = tl.load(cu_seqlens + sequence, mask=inside, other=0)
+    end = tl.load(cu_seqlens + sequence + 1, mask=inside, other=0)
     if cu_seqlens_padded is None:
-        start = place
-        end = next_place
+        place = start
     else:
-        start = tl.load(cu_seqlens + sequence, mask=inside, other=0)
-        end = tl.load(cu_seqlens + sequence + 1, mask=inside, other=0)
+        place = tl.load(cu_seqlens_padded + sequence, mask=inside, other=0)
 
     local = token - place // cp_size
     length = (end - start) // cp_size
@@ -127,33 +128,27 @@ def pack_row(
 
 @triton.jit
 def enclosing(places, token, live, sequences, steps, cp_size):
-    """Index of the last of the ``sequences + 1`` places at or before each token, that place, and
-    the first place after the token.
+    """Index of the last of the ``sequences + 1`` places at or before each token.
 
-    The index is -1 if there is none.  Of several equal places it is the last, which skips empty
-    sequences; past the end of the pack it is ``sequences``.  Each step looks at ``FANOUT`` places
-    at once, and the two places are among those it has seen: a binary search waits for twelve
-    loads, one after the other, and then for these two, where this waits for two.
+    It is -1 if there is none.  Of several equal places it is the last, which skips empty sequences;
+    past the end of the pack it is ``sequences``.  Each step looks at ``FANOUT`` places at once and
+    counts those before the token: a binary search waits for twelve loads, one after the other,
+    where this waits for two.
     """
     LAST: tl.constexpr = 2**63 - 1 if places.dtype.element_ty == tl.int64 else 2**31 - 1
     limit = (token.to(tl.int64) + 1) * cp_size  # place // cp_size <= token, undivided
     limit = tl.minimum(limit, LAST).to(places.dtype.element_ty)[:, None]
     choice = tl.arange(1, FANOUT + 1)[None, :]
     found = tl.zeros_like(token) - 1
-    before = found.to(places.dtype.element_ty)
-    after = tl.zeros_like(before) + LAST
     stride = 1
     for _ in range(1, steps):
         stride *= FANOUT + 1
     for _ in range(steps):
         index = found[:, None] + choice * stride
         place = tl.load(places + index, mask=live[:, None] & (index <= sequences), other=LAST)
-        below = place < limit
-        before = tl.maximum(before, tl.max(tl.where(below, place, -1), axis=1))
-        after = tl.minimum(after, tl.min(tl.where(below, LAST, place), axis=1))
-        found += stride * tl.sum(below.to(tl.int32), axis=1)
+        found += stride * tl.sum((place < limit).to(tl.int32), axis=1)
         stride //= FANOUT + 1
-    return found, before, after
+    return found
 
 
 def search_steps(sequences: int) -> int:
