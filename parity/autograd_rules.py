@@ -142,8 +142,8 @@ def repeats(evidence: Evidence) -> Iterator[Finding]:
     trial = run(again(evidence))
     found = {name: on_host(output) for name, output in trial.outputs.items()}
     found |= gradients(trial)
-    for name in evidence.comparable():
-        first = evidence.settled(name, evidence.seen.results[name])
+    for name in evidence.comparable:
+        first = evidence.lanes(name).actual
         result = found.get(name)
         if mismatch := _same(None if result is None else evidence.settled(name, result), first):
             phrase = "be the same on every run"
@@ -171,8 +171,7 @@ def _disagreement(evidence: Evidence, name: str, result: Tensor | None) -> Misma
         return Mismatch("missing", "is missing")
     if mismatch := structure(actual=result, expected=first, strides=False):
         return mismatch
-    settled = evidence.settled(name, result), evidence.settled(name, first)
-    return agreement(evidence, name, *settled)
+    return agreement(evidence, name, evidence.settled(name, result), evidence.lanes(name).actual)
 
 
 def _same(actual: Tensor | None, expected: Tensor) -> Mismatch | None:

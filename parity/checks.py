@@ -9,7 +9,7 @@ import torch
 from .bounds import must_keep_bits, ulp
 from .comparators import Mismatch, non_finite, same_bits, structure, used_share, within
 from .effects import is_poison
-from .evidence import Evidence
+from .evidence import Evidence, Lanes
 from .guards import bits
 from .inputs import on_host
 from .locus import numbers, words
@@ -84,8 +84,10 @@ def aliases_as_promised(evidence: Evidence) -> Iterator[Finding]:
 
 def writes_everything(evidence: Evidence) -> Iterator[Finding]:
     """No element of an output or gradient still holds the poison of its allocation."""
-    for name in evidence.comparable():
-        left = evidence.settled(name, is_poison(evidence.seen.results[name]))
+    if not any(bool(is_poison(joined.lanes.actual).any()) for joined in evidence.joined):
+        return
+    for name in evidence.comparable:
+        left = is_poison(evidence.lanes(name).actual)
         if bool(left.any()):
             place = tuple(int(i) for i in left.nonzero()[0])
             yield Finding(
@@ -102,25 +104,31 @@ def writes_everything(evidence: Evidence) -> Iterator[Finding]:
 
 def agrees_with_oracle(evidence: Evidence) -> Iterator[Finding]:
     """Every element within its derived bound of the float64 oracle; copies keep their bits."""
-    for name in evidence.comparable():
-        if mismatch := oracle_mismatch(evidence, name):
-            yield _value_finding(evidence, "values", name, mismatch)
+    yield from _mismatches(evidence, "values", oracle_mismatch)
 
 
-def oracle_mismatch(evidence: Evidence, name: str) -> Mismatch | None:
-    """Where a comparable result is not what the oracle allows."""
-    actual = evidence.settled(name, evidence.seen.results[name])
-    oracle = evidence.settled(name, evidence.expected.oracle[name])
-    exact = must_keep_bits(actual.dtype, oracle=oracle, terms=evidence.expected.terms[name])
-    summed = name in (*evidence.seen.inputs.spec.sums, *evidence.seen.inputs.spec.rounded_sums)
+def _mismatches(
+    evidence: Evidence, check: str, compare: Callable[[Lanes], Mismatch | None]
+) -> Iterator[Finding]:
+    """A finding for each result that has a mismatch, if they have any together."""
+    if any(compare(joined.lanes) for joined in evidence.joined):
+        for name in evidence.comparable:
+            if mismatch := compare(evidence.lanes(name)):
+                yield _value_finding(evidence, check, name, mismatch)
+
+
+def oracle_mismatch(lanes: Lanes) -> Mismatch | None:
+    """Where a result is not what the oracle allows."""
+    actual, oracle = lanes.actual, lanes.oracle
+    exact = must_keep_bits(actual.dtype, oracle=oracle, terms=lanes.terms)
     return (
         non_finite(actual=actual, expected=oracle)
-        or within(actual=actual, expected=oracle, limit=evidence.bound(name))
+        or within(actual=actual, expected=oracle, limit=lanes.limit)
         or same_bits(
             actual=actual,
             expected=oracle.to(actual.dtype),
             where=exact,
-            signed_zero=None if summed else exact,  # a sum begins at +0, also over one head
+            signed_zero=None if lanes.summed else exact,  # a sum begins at +0, also over one head
         )
     )
 
@@ -128,31 +136,24 @@ def oracle_mismatch(evidence: Evidence, name: str) -> Mismatch | None:
 def headroom(evidence: Evidence) -> dict[str, float]:
     """The largest share of its bound that each tensor uses; infinite where it is NaN."""
     largest = {}
-    for name in evidence.comparable():
-        share = used_share(
-            actual=evidence.settled(name, evidence.seen.results[name]),
-            expected=evidence.settled(name, evidence.expected.oracle[name]),
-            limit=evidence.bound(name),
-        )
-        largest[name] = float(share.nan_to_num(nan=torch.inf).max()) if share.numel() else 0.0
+    for joined in evidence.joined:
+        lanes = joined.lanes
+        share = used_share(actual=lanes.actual, expected=lanes.oracle, limit=lanes.limit)
+        share = share.nan_to_num(nan=torch.inf)
+        for name, (start, end) in joined.places.items():
+            largest[name] = float(share[start:end].max()) if start < end else 0.0
     return largest
 
 
 def equals_reference(evidence: Evidence) -> Iterator[Finding]:
     """The reference's bits, where the contract promises them."""
-    if not evidence.seen.inputs.spec.bit_equal:
-        return
-    for name in evidence.comparable():
-        if mismatch := reference_mismatch(evidence, name):
-            yield _value_finding(evidence, "reference_bits", name, mismatch)
+    if evidence.seen.inputs.spec.bit_equal:
+        yield from _mismatches(evidence, "reference_bits", reference_mismatch)
 
 
-def reference_mismatch(evidence: Evidence, name: str) -> Mismatch | None:
-    """Where a comparable result has other bits than the reference's."""
-    return same_bits(
-        actual=evidence.settled(name, evidence.seen.results[name]),
-        expected=evidence.settled(name, evidence.expected.reference[name]),
-    )
+def reference_mismatch(lanes: Lanes) -> Mismatch | None:
+    """Where a result has other bits than the reference's."""
+    return same_bits(actual=lanes.actual, expected=lanes.reference)
 
 
 def keeps_inputs(evidence: Evidence) -> Iterator[Finding]:
@@ -235,7 +236,7 @@ def _value_finding(evidence: Evidence, check: str, name: str, mismatch: Mismatch
     actual = evidence.seen.results[name][mismatch.worst]
     step = float(ulp(oracle, actual.dtype))
     off = abs(float(actual) - float(oracle)) / step
-    allowed = float(evidence.bound(name)[mismatch.worst]) / step
+    allowed = float(evidence.lanes(name).limit[mismatch.worst]) / step
     what = "the reference's bits" if check == "reference_bits" else "the float64 oracle"
     return Finding(
         check,

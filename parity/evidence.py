@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 
 from .bounds import limit, must_keep_bits
 from .comparators import structure
 from .observe import Observation
-from .oracle import Expectation
+from .oracle import Expectation, Tensors
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """All that value checks know of a result, each tensor of its shape.
+
+    Where any value is right (``undecided``, None if nowhere), ``actual``, ``oracle`` and
+    ``reference`` are zero.  ``limit`` is how far ``actual`` may be from ``oracle``, ``summed``
+    whether the result is a sum over heads.
+    """
+
+    actual: torch.Tensor
+    oracle: torch.Tensor
+    reference: torch.Tensor
+    limit: torch.Tensor
+    terms: torch.Tensor
+    undecided: torch.Tensor | None
+    summed: bool
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Results that are judged alike, one after the other in long tensors: many operations on short
+    ones take longer than the kernels under test.  ``places`` says by name where each begins and
+    ends."""
+
+    lanes: Lanes
+    places: Mapping[str, tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -20,58 +49,119 @@ class Evidence:
     seen: Observation
     expected: Expectation
     specified: torch.Tensor | None
-    _known: dict[tuple[str, str], torch.Tensor] = field(default_factory=dict, repr=False)
+    _lanes: dict[str, Lanes] = field(default_factory=dict, repr=False)
 
-    def comparable(self) -> Iterator[str]:
+    @cached_property
+    def comparable(self) -> tuple[str, ...]:
         """Tensors that exist on both sides with one structure: all the others have a finding."""
-        for name, wanted in self.expected.reference.items():
-            actual = self.seen.results.get(name)
-            if actual is not None and not structure(actual=actual, expected=wanted, strides=False):
-                yield name
+        found = self.seen.results
+        return tuple(
+            name
+            for name, wanted in self.expected.reference.items()
+            if name in found and not structure(actual=found[name], expected=wanted, strides=False)
+        )
 
-    def _has_rows(self, name: str) -> bool:
-        """Whether the first axis of a result is the rows: of every output, of most gradients."""
-        shapes = {f"{item.name}.grad": item.shape for item in self.seen.inputs.spec.inputs}
-        return shapes.get(name, "rows").startswith("rows")
+    @cached_property
+    def joined(self) -> tuple[Joined, ...]:
+        """All comparable results."""
+        spec = self.seen.inputs.spec
+        alike: dict[object, list[str]] = {}
+        for name in self.comparable:
+            kind = (self.seen.results[name].dtype, name in spec.sums, name in spec.rounded_sums)
+            alike.setdefault(kind, []).append(name)
+        return tuple(self._join(names) for names in alike.values())
+
+    def lanes(self, name: str) -> Lanes:
+        """Those of the comparable result ``name``."""
+        if name not in self._lanes:
+            joined = next(joined for joined in self.joined if name in joined.places)
+            shape = self.seen.results[name].shape
+            self._lanes[name] = _part(joined.lanes, *joined.places[name], shape)
+        return self._lanes[name]
 
     def settled(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """``tensor``, which has the shape of result ``name``, with zeros where any value is right:
         in rows that the contract leaves open, and where M is so near the largest number of the
         dtype that a correct kernel may or may not overflow."""
-        keep = self._once("keep", name, self._settled)
-        return torch.where(keep, tensor, torch.zeros_like(tensor))
+        return _settled(tensor, self.lanes(name).undecided)
 
-    def bound(self, name: str) -> torch.Tensor:
-        """How far result ``name`` may be from its oracle, float64, its shape."""
-        return self._once("bound", name, self._bound)
-
-    def _once(self, what: str, name: str, find: Callable[[str], torch.Tensor]) -> torch.Tensor:
-        """Every check and every further run asks again."""
-        if (what, name) not in self._known:
-            self._known[what, name] = find(name)
-        return self._known[what, name]
-
-    def _settled(self, name: str) -> torch.Tensor:
-        magnitude, dtype = self.expected.magnitude[name], self.expected.reference[name].dtype
-        reach = magnitude + self.bound(name)
-        copied = must_keep_bits(
-            dtype, oracle=self.expected.oracle[name], terms=self.expected.terms[name]
+    def _join(self, names: list[str]) -> Joined:
+        spec, first = self.seen.inputs.spec, names[0]
+        actual, reference, oracle, magnitude, terms = (
+            _row(tensors, names)
+            for tensors in (
+                self.seen.results,
+                self.expected.reference,
+                self.expected.oracle,
+                self.expected.magnitude,
+                self.expected.terms,
+            )
         )
-        keep = ~(magnitude.isfinite() & (reach >= torch.finfo(dtype).max)) | copied
-        if self.specified is not None and self._has_rows(name):
-            keep = keep & self.specified.view(-1, *[1] * (magnitude.dim() - 1))
-        return keep
-
-    def _bound(self, name: str) -> torch.Tensor:
-        spec, given = self.seen.inputs.spec, self.seen.inputs.tensors
-        dtype = self.seen.results[name].dtype
-        tables = [given[item.name].tensor.dtype for item in spec.inputs if item.kind == "cos"]
-        return limit(
+        bound = limit(
             spec,
-            name,
-            dtype,
-            tables[0] if tables else dtype,
-            oracle=self.expected.oracle[name],
-            magnitude=self.expected.magnitude[name],
-            terms=self.expected.terms[name],
+            first,
+            actual.dtype,
+            self._table_dtype or actual.dtype,
+            oracle=oracle,
+            magnitude=magnitude,
+            terms=terms,
         )
+        undecided = magnitude.isfinite() & (magnitude + bound >= torch.finfo(actual.dtype).max)
+        undecided &= ~must_keep_bits(actual.dtype, oracle=oracle, terms=terms)
+        if self.specified is not None:
+            undecided |= torch.cat([self._unspecified(name) for name in names])
+        where = undecided if bool(undecided.any()) else None
+        places, end = {}, 0
+        for name in names:
+            start, end = end, end + self.seen.results[name].numel()
+            places[name] = (start, end)
+        lanes = Lanes(
+            actual=_settled(actual, where),
+            oracle=_settled(oracle, where),
+            reference=_settled(reference, where),
+            limit=bound,
+            terms=terms,
+            undecided=where,
+            summed=first in (*spec.sums, *spec.rounded_sums),
+        )
+        return Joined(lanes, places)
+
+    @property
+    def _table_dtype(self) -> torch.dtype | None:
+        tensors = self.seen.inputs.tensors
+        tables = (item.name for item in self.seen.inputs.spec.inputs if item.kind == "cos")
+        return next((tensors[name].tensor.dtype for name in tables), None)
+
+    def _unspecified(self, name: str) -> torch.Tensor:
+        """Where the contract leaves the content of a result open, bool, 1-D."""
+        shape = self.seen.results[name].shape
+        words = {f"{item.name}.grad": item.shape for item in self.seen.inputs.spec.inputs}
+        # the first axis of every output is the rows, and of most gradients
+        if self.specified is None or not words.get(name, "rows").startswith("rows"):
+            return torch.zeros(shape, dtype=torch.bool).flatten()
+        return ~self.specified.view(-1, *[1] * (len(shape) - 1)).expand(shape).flatten()
+
+
+def _row(tensors: Tensors, names: list[str]) -> torch.Tensor:
+    return torch.cat([tensors[name].flatten() for name in names])
+
+
+def _settled(tensor: torch.Tensor, undecided: torch.Tensor | None) -> torch.Tensor:
+    return tensor if undecided is None else tensor.masked_fill(undecided, 0)
+
+
+def _part(lanes: Lanes, start: int, end: int, shape: torch.Size) -> Lanes:
+    """The lanes of one result, in its shape."""
+
+    def cut(row: torch.Tensor) -> torch.Tensor:
+        return row[start:end].view(shape)
+
+    return Lanes(
+        cut(lanes.actual),
+        cut(lanes.oracle),
+        cut(lanes.reference),
+        cut(lanes.limit),
+        cut(lanes.terms),
+        None if lanes.undecided is None else cut(lanes.undecided),
+        lanes.summed,
+    )

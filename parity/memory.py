@@ -57,12 +57,12 @@ def order_of_programs(evidence: Evidence) -> Iterator[Finding]:
     if not shown(evidence.seen, CONFLICTS):
         return
     reversed_results = _in_reverse(evidence)
-    for name in evidence.comparable():
+    for name in evidence.comparable:
         if name not in reversed_results:
             continue
         mismatch = same_bits(
             actual=evidence.settled(name, reversed_results[name]),
-            expected=evidence.settled(name, evidence.seen.results[name]),
+            expected=evidence.lanes(name).actual,
         )
         if mismatch:
             phase = "backward" if name.endswith(".grad") else "forward"

@@ -9,7 +9,7 @@ import torch
 from .bounds import ulp
 from .case import Case
 from .checks import oracle_mismatch, reference_mismatch
-from .evidence import Evidence
+from .evidence import Evidence, Lanes
 from .inputs import dims
 from .locus import cube, heads_of_a_program
 from .record import Finding
@@ -27,19 +27,26 @@ def ulp_histograms(evidence: Evidence) -> dict[str, list[int]]:
     Bin 0 holds exact elements, bin 31 those that are NaN or infinite on one side only, the bins
     between powers of two; zeros at the end are left out.
     """
-    return {name: _histogram(evidence, name) for name in evidence.comparable()}
+    return {
+        name: _counted(bins[start:end])
+        for joined in evidence.joined
+        for bins in [_bins(joined.lanes)]
+        for name, (start, end) in joined.places.items()
+    }
 
 
-def _histogram(evidence: Evidence, name: str) -> list[int]:
-    seen = evidence.seen.results[name]
-    actual = evidence.settled(name, seen).double()
-    oracle = evidence.settled(name, evidence.expected.oracle[name])
-    mantissa, exponent = torch.frexp((actual - oracle).abs() / ulp(oracle, seen.dtype))
+def _bins(lanes: Lanes) -> torch.Tensor:
+    actual, oracle = lanes.actual.double(), lanes.oracle
+    mantissa, exponent = torch.frexp((actual - oracle).abs() / ulp(oracle, lanes.actual.dtype))
     # (2^(k-1), 2^k] ends at a power of two, where a tie of the one rounding lies
     bins = (exponent - (mantissa == 0.5).int() - SMALLEST + 1).clamp(1, ULP_BINS - 2)
     bins[~actual.isfinite() | ~oracle.isfinite()] = ULP_BINS - 1
     bins[(actual == oracle) | (actual.isnan() & oracle.isnan())] = 0
-    counts: list[int] = torch.bincount(bins.flatten(), minlength=ULP_BINS).tolist()
+    return bins
+
+
+def _counted(bins: torch.Tensor) -> list[int]:
+    counts: list[int] = torch.bincount(bins, minlength=ULP_BINS).tolist()
     while counts and not counts[-1]:
         counts.pop()
     return counts
@@ -55,7 +62,8 @@ def mismatch_maps(evidence: Evidence, findings: list[Finding]) -> dict[str, dict
     """
     found = {}
     for name in {item.tensor for item in findings if item.check in VALUE_CHECKS}:
-        mismatch = oracle_mismatch(evidence, name) or reference_mismatch(evidence, name)
+        lanes = evidence.lanes(name)
+        mismatch = oracle_mismatch(lanes) or reference_mismatch(lanes)
         if mismatch is not None and mismatch.where.dim() > 0:
             found[name] = _map(evidence, name, mismatch.where)
     return found

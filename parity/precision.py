@@ -56,7 +56,7 @@ def comparison(narrow: Evidence, wide: Evidence, name: str) -> str:
     A gap that comes from roundings is a small multiple of eps, one that does not keeps its size;
     between a factor of 1 and that of eps the geometric mean decides.
     """
-    if name not in {*wide.comparable()}:
+    if name not in wide.comparable:
         return ""
     before, after = gap(narrow, name), gap(wide, name)
     if not isfinite(before) or not isfinite(after) or not before or not after:
@@ -70,7 +70,6 @@ def comparison(narrow: Evidence, wide: Evidence, name: str) -> str:
 
 def gap(evidence: Evidence, name: str) -> float:
     """The largest distance from the oracle, in units of the summed magnitude of the terms."""
-    actual = evidence.settled(name, evidence.seen.results[name]).double()
-    oracle = evidence.settled(name, evidence.expected.oracle[name])
+    actual, oracle = evidence.lanes(name).actual.double(), evidence.lanes(name).oracle
     share = (actual - oracle).abs() / evidence.expected.magnitude[name]
     return float(torch.where(actual == oracle, 0.0, share).nan_to_num(nan=inf).max())

@@ -103,12 +103,19 @@ def _digest_of(oracle: Mapping[str, torch.Tensor]) -> str:
 def _digests(evidence: Evidence) -> dict[str, str]:
     """SHA-256 of every result, over the elements that have one right value.  A NaN counts as one,
     whatever its payload: every tier makes its own."""
-    results = dict(evidence.seen.results)
-    results |= {name: evidence.settled(name, results[name]) for name in evidence.comparable()}
-    return {
-        name: hashlib.sha256(tensor_bytes(_one_nan(tensor))).hexdigest()
-        for name, tensor in results.items()
+    digests = {
+        name: _digest(_one_nan(tensor))
+        for name, tensor in evidence.seen.results.items()
+        if name not in evidence.comparable
     }
+    for joined in evidence.joined:
+        row = _one_nan(joined.lanes.actual)
+        digests |= {name: _digest(row[start:end]) for name, (start, end) in joined.places.items()}
+    return digests
+
+
+def _digest(tensor: torch.Tensor) -> str:
+    return hashlib.sha256(tensor_bytes(tensor)).hexdigest()
 
 
 def _one_nan(tensor: torch.Tensor) -> torch.Tensor:

@@ -188,7 +188,7 @@ def _mismatch(
     mapped = original.flatten().clone()
     mapped[places.flatten()] = found.flatten()
     actual = evidence.settled(name, mapped.view(original.shape))
-    return agreement(evidence, name, actual, evidence.settled(name, original))
+    return agreement(evidence, name, actual, evidence.lanes(name).actual)
 
 
 def agreement(evidence: Evidence, name: str, actual: Tensor, expected: Tensor) -> Mismatch | None:
@@ -204,6 +204,6 @@ def agreement(evidence: Evidence, name: str, actual: Tensor, expected: Tensor) -
     exact = must_keep_bits(actual.dtype, oracle=evidence.expected.oracle[name], terms=terms)
     return (
         non_finite(actual=actual, expected=expected)
-        or within(actual=actual, expected=expected, limit=2 * evidence.bound(name))
+        or within(actual=actual, expected=expected, limit=2 * evidence.lanes(name).limit)
         or same_bits(actual=actual, expected=expected, where=exact, signed_zero=exact)
     )

@@ -73,14 +73,14 @@ def _limit(inputs: Inputs, there: Evidence, again: Evidence, output: str, start:
     """The bound of the module's docstring, float64, in the shape of the output."""
     tensors = inputs.values()
     wide = {name: t.double().abs() for name, t in tensors.items() if t.is_floating_point()}
-    errors = _parted(there.bound(output), wide, data_names(inputs))
+    errors = _parted(there.lanes(output).limit, wide, data_names(inputs))
     absent = {item.name: None for item in inputs.spec.inputs}
     given = {**absent, **tensors, **wide, **errors, **inputs.constants}
     reference = resolve_function(inputs.spec.reference)
     carried: Tensor = reference(**given, compute_dtype=torch.float64, magnitude=True)
     cos, sin = (_table(inputs, kind).double() for kind in ("cos", "sin"))
     longest = (cos**2 + sin**2 - 1).abs().max()
-    return again.bound(output) + carried + longest * start.double().abs()
+    return again.lanes(output).limit + carried + longest * start.double().abs()
 
 
 def _table(inputs: Inputs, kind: str) -> Tensor:
@@ -89,7 +89,7 @@ def _table(inputs: Inputs, kind: str) -> Tensor:
 
 
 def _mismatch(again: Evidence, output: str, start: Tensor, limit: Tensor) -> Mismatch | None:
-    actual = again.settled(output, again.seen.results[output])
+    actual = again.lanes(output).actual
     expected = again.settled(output, start)
     copied = again.expected.terms[output] <= 1
     return (
