@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .guards import HOST, Guarded, Image, bits, guard_values, view
+from .guards import Guarded, Image, bits, guard_values, view
 
 _GUARD_BYTES = 2**14
 _POISON = {  # quiet NaNs with a payload that no arithmetic of ours produces
@@ -65,14 +66,15 @@ class Allocations(TorchDispatchMode):
         guard = _GUARD_BYTES // tensor.element_size()
         span = tensor.untyped_storage().nbytes() // tensor.element_size()
         count = span + 2 * guard
-        buffer = guard_values(count, tensor.dtype, tensor.device).clone()
+        before = guard_values(count, tensor.dtype, tensor.device)
+        buffer = before.clone()
         fresh = view(buffer, (tensor.size(), tensor.stride(), guard))
         if not poison:
             fresh.copy_(tensor)
         elif tensor.dtype in _POISON:
             bits(buffer)[guard : guard + span] = _POISON[tensor.dtype]
-        image = Image(guard_values(count, tensor.dtype, HOST), ((span,), (1,), guard))
-        self.made.append(Allocation(self.phase, Guarded(fresh, buffer, image)))
+        image = Image(((span,), (1,), guard), partial(guard_values, count, tensor.dtype))
+        self.made.append(Allocation(self.phase, Guarded(fresh, buffer, before, image)))
         return fresh
 
 

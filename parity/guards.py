@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from math import prod
@@ -17,38 +18,37 @@ Memory = tuple[tuple[int, ...], tuple[int, ...], int]  # size, stride, first ele
 class Image:
     """What a buffer holds when it is handed out, and which of its elements are the tensor's.
 
-    ``content`` is the whole buffer on the host, 1-D, which nobody writes; ``place`` are size,
-    stride and offset of the tensor, everything else is a guard.
+    ``where`` are size, stride and offset of the tensor, everything else is a guard; ``build`` gives
+    the whole buffer on a device, 1-D, which nobody writes.
     """
 
-    content: torch.Tensor
-    place: Memory
+    where: Memory
+    build: Callable[[torch.device], torch.Tensor]
     _copies: dict[torch.device, torch.Tensor] = field(default_factory=dict, repr=False)
 
     @cached_property
     def tensor(self) -> torch.Tensor:
         """The tensor as it is handed out, on the host, to be read only."""
-        return self.content.as_strided(*self.place)
+        return self.on(HOST).as_strided(*self.where)
 
     @cached_property
     def inside(self) -> torch.Tensor:
         """Whether an element of the buffer belongs to the tensor, bool, on the host."""
-        mask = torch.zeros(len(self.content), dtype=torch.bool)
-        mask.as_strided(*_distinct(self.place)).fill_(True)
+        mask = torch.zeros(len(self.on(HOST)), dtype=torch.bool)
+        mask.as_strided(*_distinct(self.where)).fill_(True)
         return mask
 
     def on(self, device: torch.device) -> torch.Tensor:
         """The content on a device, to be read only."""
-        if device.type == HOST.type:
-            return self.content
         if device not in self._copies:
-            self._copies[device] = self.content.to(device)
+            self._copies[device] = self.build(device)
         return self._copies[device]
 
     def fresh(self, device: torch.device) -> Guarded:
         """The tensor in a buffer of its own on a device."""
-        buffer = self.on(device).clone()
-        return Guarded(view(buffer, self.place), buffer, self)
+        before = self.on(device)
+        buffer = before.clone()
+        return Guarded(view(buffer, self.where), buffer, before, self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +57,7 @@ class Guarded:
 
     tensor: torch.Tensor
     buffer: torch.Tensor
+    before: torch.Tensor
     image: Image
 
     def changed(
@@ -66,11 +67,11 @@ class Guarded:
 
         ``since`` and ``until`` are copies of the buffer [as handed out, as it is now].
         """
-        first = self.image.on(self.buffer.device) if since is None else since
+        first = self.before if since is None else since
         last = self.buffer if until is None else until
         if torch.equal(bits(first), bits(last)):
             return _NOWHERE, _NOWHERE
-        first = self.image.content if since is None else since.to(HOST)
+        first = self.image.on(HOST) if since is None else since.to(HOST)
         differs = bits(first) != bits(last.to(HOST))
         inside = self.image.inside
         return (differs & inside).nonzero().flatten(), (differs & ~inside).nonzero().flatten()
@@ -110,19 +111,26 @@ def place(
     numbers that differ from each other, since a NaN that is read, rotated and written back would
     keep its bits and hide the write.
     """
-    size, stride, lead = _strides(tuple(values.shape), variant)
+    where = memory(tuple(values.shape), variant, guard)
+    return Image(where, laid_out(values.to(HOST), dtype, where, guard, poison=poison).to)
+
+
+def laid_out(
+    values: torch.Tensor, dtype: torch.dtype, where: Memory, guard: int, *, poison: bool
+) -> torch.Tensor:
+    """The whole buffer, on the device of the values."""
+    size, stride, start = where
     span = (
         1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True)) if prod(size) else 0
     )
-    count = 2 * guard + lead + span + GAP
+    count = start + span + GAP + guard
     if poison:
-        buffer = torch.full((count,), float("nan"), dtype=dtype)
+        buffer = torch.full((count,), float("nan"), dtype=dtype, device=values.device)
     else:
-        buffer = guard_values(count, dtype, HOST).clone()
-    where = (size, stride, guard + lead)
+        buffer = guard_values(count, dtype, values.device).clone()
     distinct = _distinct(where)
     buffer.as_strided(*distinct).copy_(values[tuple(map(slice, distinct[0]))])
-    return Image(buffer, where)
+    return buffer
 
 
 def view(buffer: torch.Tensor, where: Memory) -> torch.Tensor:
@@ -139,10 +147,10 @@ def _distinct(where: Memory) -> Memory:
     return once, stride, start
 
 
-def _strides(size: tuple[int, ...], variant: str) -> Memory:
-    """Sizes, strides and extra storage offset of a variant."""
+def memory(size: tuple[int, ...], variant: str, guard: int) -> Memory:
+    """Sizes, strides and offset of a variant behind ``guard`` elements."""
     if variant == "expanded":
-        return size, (0,) * len(size), 0
+        return size, (0,) * len(size), guard
     order = list(range(len(size)))
     if variant == "transposed":
         order[0], order[1] = 1, 0  # the two outer axes swap places in memory
@@ -154,7 +162,7 @@ def _strides(size: tuple[int, ...], variant: str) -> Memory:
         step *= max(width, 1)
     if variant == "expanded_heads":
         stride = [0 if axis == len(size) - 2 else n for axis, n in enumerate(stride)]
-    return size, tuple(stride), {"offset": 1, "sliced": GAP // 2}.get(variant, 0)
+    return size, tuple(stride), guard + {"offset": 1, "sliced": GAP // 2}.get(variant, 0)
 
 
 def guard_values(count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:

@@ -12,7 +12,7 @@ import torch
 
 from .case import Case
 from .guards import HOST, Guarded, Image, place, tensor_bytes
-from .rope_tables import Form, Table
+from .rope_tables import BLOCK, Form, Table, place_far
 from .spec import Input, OpSpec
 from .values import floats, integers
 
@@ -35,44 +35,37 @@ class Inputs:
     case: Case
     given: Mapping[str, torch.Tensor]
     images: dict[object, Image]
+    far: Mapping[str, Table]
 
     def afresh(self) -> Inputs:
         """The same inputs as they were at the start, in memory of their own."""
         fresh = {name: self.images[name].fresh(self.device) for name in self.tensors}
         return replace(self, tensors=fresh)
 
-    def values(self) -> dict[str, torch.Tensor]:
-        """The tensors as they were at the start, on the host, to be read only."""
-        return {name: self.images[name].tensor for name in self.tensors}
+    def values(self, form: Form | None = None) -> dict[str, torch.Tensor]:
+        """The tensors as they were at the start, on the host, to be read only.
+
+        ``form`` (a named function) is applied to all that do not hold integers.
+        """
+        return {name: self._value(name, form) for name in self.tensors}
+
+    def _value(self, name: str, form: Form | None) -> torch.Tensor:
+        if name in self.far:
+            size = self.images[name].where[0]
+            return self.far[name].rows(prod(size[:-1]), form).view(size)
+        tensor = self.images[name].tensor
+        return form(tensor) if form and tensor.is_floating_point() else tensor
 
     def digest(self) -> str:
         """SHA-256 over the name of every tensor and that of its bytes."""
-        total = hashlib.sha256(self.case.to_json().encode())
-        for name, tensor in self.values().items():
-            table = self._table(name)
-            if table is not None:
-                own = table.digest(prod(tensor.shape[:-1]))
+        total = hashlib.sha256(self.case.id.encode())
+        for name in self.tensors:
+            if name in self.far:
+                own = self.far[name].digest(prod(self.images[name].where[0][:-1]))
             else:
-                own = hashlib.sha256(tensor_bytes(tensor)).digest()
+                own = hashlib.sha256(tensor_bytes(self.images[name].tensor)).digest()
             total.update(name.encode() + own)
         return total.hexdigest()
-
-    def mapped(self, form: Form) -> dict[str, torch.Tensor]:
-        """What ``form`` (a named function) makes of :meth:`values` that are no integers."""
-        found = {}
-        for name, tensor in self.values().items():
-            table = self._table(name)
-            if table is not None:
-                found[name] = table.rows(prod(tensor.shape[:-1]), form).view(tensor.shape)
-            else:
-                found[name] = form(tensor) if tensor.is_floating_point() else tensor
-        return found
-
-    def _table(self, name: str) -> Table | None:
-        """What the tensor is, if it is a table that no relation has handed in."""
-        item = next(item for item in self.spec.inputs if item.name == name)
-        made = item.kind in ("cos", "sin") and name not in self.given
-        return _table(item, self.case, tuple(self.images[name].tensor.shape)) if made else None
 
 
 def on_host(tensor: torch.Tensor) -> torch.Tensor:
@@ -94,18 +87,23 @@ def build_inputs(
     given = given or {}
     axes = dims(case)
     guard = _guard_elements(case, axes)
+    far = _far_tables(spec, case, axes, given)
     images: dict[object, Image] = {}
     for item in spec.inputs:
+        variant = case.variants.get(item.name, "contiguous")
+        if item.name in far:
+            size = shape_of(item.shape, case.layout, axes)
+            images[item.name] = place_far(far[item.name], size, variant, guard)
+            continue
         values = given[item.name] if item.name in given else _values(spec, item, case, axes)
         if values is not None:
-            variant = case.variants.get(item.name, "contiguous")
             poison = item.kind in ("cos", "sin")
             images[item.name] = place(values, _dtype(item, case), variant, guard, poison=poison)
     constants = {name: axes[axis] for name, axis in spec.arguments.items()} | dict(case.flags)
     if len(spec.cp_sizes) > 1 and case.layout == "thd":
         constants |= {"cp_rank": case.cp_rank, "cp_size": case.cp_size}
     tensors = {str(name): image.fresh(device) for name, image in images.items()}
-    return Inputs(tensors, constants, axes, device, spec, case, given, images)
+    return Inputs(tensors, constants, axes, device, spec, case, given, images, far)
 
 
 def incoming_gradient(
@@ -198,6 +196,19 @@ def _dtype(item: Input, case: Case) -> torch.dtype:
     if item.kind in ("cos", "sin") and case.table_dtype != "storage":
         name = case.table_dtype
     return getattr(torch, name)  # type: ignore[no-any-return]
+
+
+def _far_tables(
+    spec: OpSpec, case: Case, axes: Mapping[str, int], given: Mapping[str, torch.Tensor]
+) -> dict[str, Table]:
+    """The tables of so many rows that they are worth sharing."""
+    tables = [item for item in spec.inputs if item.kind in ("cos", "sin")]
+    sizes = {item.name: shape_of(item.shape, case.layout, axes) for item in tables}
+    return {
+        item.name: _table(item, case, sizes[item.name])
+        for item in tables
+        if item.name not in given and prod(sizes[item.name][:-1]) >= BLOCK
+    }
 
 
 def _values(spec: OpSpec, item: Input, case: Case, axes: Mapping[str, int]) -> torch.Tensor | None:

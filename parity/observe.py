@@ -109,7 +109,7 @@ def _forward(inputs: Inputs, seen: Observation) -> Tensors:
     seen.returned = by_output(inputs, result)
     seen.results = {name: on_host(tensor) for name, tensor in seen.returned.items()}
     made = [item.guarded for item in seen.allocations]
-    seen.after_forward = [on_host(item.buffer) for item in (*inputs.tensors.values(), *made)]
+    seen.after_forward = [item.buffer.clone() for item in (*inputs.tensors.values(), *made)]
     return leaves
 
 

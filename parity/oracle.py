@@ -91,7 +91,7 @@ def _in_float64(
 ) -> Tensors:
     """The reference in float64 on what ``form`` makes of the inputs and incoming gradients."""
     modes = {"compute_dtype": torch.float64, "magnitude": magnitude}
-    leaves, outputs = run_reference(inputs, inputs.mapped(form), modes)
+    leaves, outputs = run_reference(inputs, inputs.values(form), modes)
     return _backward(leaves, outputs, {name: form(sent) for name, sent in gradients.items()})
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from functools import lru_cache
+from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 
-from .guards import tensor_bytes
+from .guards import HOST, Image, laid_out, memory, tensor_bytes
 from .values import table_angles
 
 if TYPE_CHECKING:
@@ -35,12 +36,30 @@ class Table(NamedTuple):
             return _made(self, count, form)
         return _rows(self, -(-count // BLOCK), form)[:count]
 
+    def on(self, device: torch.device, count: int) -> torch.Tensor:
+        """The first ``count`` rows on a device, to be read only, [count, lanes]."""
+        if device == HOST:
+            return self.rows(count)
+        return _copied(self, -(-count // BLOCK), device)[:count]
+
     def digest(self, count: int) -> bytes:
         """SHA-256 of the first ``count`` rows."""
         blocks = count // BLOCK
         total = _hashed(self, blocks).copy()
         total.update(tensor_bytes(self.rows(count)[blocks * BLOCK :]))
         return total.digest()
+
+
+def place_far(table: Table, size: tuple[int, ...], variant: str, guard: int) -> Image:
+    """A table as :func:`~parity.guards.place` lays it out, but on the device itself, since it is
+    too large to be copied there for every case."""
+    where = memory(size, variant, guard)
+
+    def build(device: torch.device) -> torch.Tensor:
+        values = table.on(device, prod(size[:-1])).view(size)
+        return laid_out(values, table.dtype, where, guard, poison=True)
+
+    return Image(where, build)
 
 
 @lru_cache(maxsize=64)
@@ -54,6 +73,11 @@ def _made(table: Table, count: int, form: Form | None) -> torch.Tensor:
     angles = table_angles(count, table.lanes, table.halves)
     values = np.cos(angles) if table.kind == "cos" else np.sin(angles)
     return torch.from_numpy(values).to(table.dtype)
+
+
+@lru_cache(maxsize=64)
+def _copied(table: Table, blocks: int, device: torch.device) -> torch.Tensor:
+    return _rows(table, blocks, None).to(device)
 
 
 @lru_cache(maxsize=64)

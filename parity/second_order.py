@@ -80,7 +80,7 @@ def _second_order(evidence: Evidence) -> tuple[Tensors, Tensors]:
 
 def _reference(inputs: Inputs, form: Form, *, magnitude: bool) -> Tensors:
     """The reference differentiated twice in float64, by output name."""
-    tensors = inputs.mapped(form)
+    tensors = inputs.values(form)
     modes = {"compute_dtype": torch.float64, "magnitude": magnitude}
     leaves, outputs = run_reference(inputs, tensors, modes)
     sent = {
