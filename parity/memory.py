@@ -80,7 +80,7 @@ def _in_reverse(evidence: Evidence) -> Tensors:
     from .cpu_tier import sequential
 
     with sequential(reverse=True):
-        return observe(again(evidence)).results
+        return observe(again(evidence), effects=False).results
 
 
 CHECKS: dict[str, Check] = {"reads": reads_inside, "order": order_of_programs}

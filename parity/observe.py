@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,14 +81,15 @@ def new_leaves(inputs: Inputs) -> Tensors:
     }
 
 
-def observe(inputs: Inputs) -> Observation:
+def observe(inputs: Inputs, *, effects: bool = True) -> Observation:
     """Call the candidate forward and backward on fresh guarded inputs.
 
-    Whatever the candidate raises is kept in the observation, except :class:`Unsupported`.
+    Whatever the candidate raises is kept in the observation, except :class:`Unsupported`.  Without
+    ``effects`` no copies of buffers are kept.
     """
     seen = Observation(inputs)
     try:
-        leaves = _forward(inputs, seen)
+        leaves = _forward(inputs, seen, effects)
         seen.phase = "backward"
         _backward(inputs, seen, leaves)
     except Unsupported:
@@ -97,7 +99,7 @@ def observe(inputs: Inputs) -> Observation:
     return seen
 
 
-def _forward(inputs: Inputs, seen: Observation) -> Tensors:
+def _forward(inputs: Inputs, seen: Observation, effects: bool) -> Tensors:
     """Run forward and return the leaves that gradients are asked for."""
     candidate = candidate_function(inputs.spec.candidate)
     leaves = new_leaves(inputs)
@@ -108,8 +110,9 @@ def _forward(inputs: Inputs, seen: Observation) -> Tensors:
     _synchronize(inputs.device)
     seen.returned = by_output(inputs, result)
     seen.results = {name: on_host(tensor) for name, tensor in seen.returned.items()}
-    made = [item.guarded for item in seen.allocations]
-    seen.after_forward = [item.buffer.clone() for item in (*inputs.tensors.values(), *made)]
+    if effects:
+        made = [item.guarded for item in seen.allocations]
+        seen.after_forward = [item.buffer.clone() for item in (*inputs.tensors.values(), *made)]
     return leaves
 
 
@@ -154,7 +157,7 @@ def call_arguments(
         for item in spec.inputs
     }
     arguments = {**tensors, **inputs.constants, **case.tile}
-    parameters = inspect.signature(candidate).parameters
+    parameters = _parameters(candidate)
     if any(item.kind is inspect.Parameter.VAR_KEYWORD for item in parameters.values()):
         return arguments
     defaults: dict[str, Any] = {name: v[0] for name, v in spec.flags_of(case.layout).items()}
@@ -164,6 +167,11 @@ def call_arguments(
         if name not in defaults or not _equal(value, defaults[name]):
             raise Unsupported(f"{candidate.__name__} of this revision takes no argument {name!r}.")
     return arguments
+
+
+@lru_cache(maxsize=64)
+def _parameters(candidate: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(candidate).parameters
 
 
 def _equal(value: object, default: object) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import wraps
+from functools import cache, wraps
 from time import perf_counter
 from typing import Any
 from unittest.mock import patch
@@ -82,7 +82,7 @@ class Stopwatch:
 
     def _finding(self, module: Any, name: str) -> Callable[[str], Callable[..., Any]]:
         find = getattr(module, name)
-        return lambda path: self.timed(find(path))
+        return cache(lambda path: self.timed(find(path)))
 
     def timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, whose outermost calls are added up once their work on the GPU is done."""

@@ -74,19 +74,24 @@ class Derived:
 
     def run(self, values: Tensors, device: torch.device) -> Observation:
         """Run the candidate on the derived case, in fresh guarded memory."""
-        return observe(self.inputs(values, device))
+        return observe(self.inputs(values, device), effects=False)
 
     def inputs(self, values: Tensors, device: torch.device) -> Inputs:
         """The derived inputs; ``values`` are those of the original case by name."""
         given = {name: self._changed(name, value) for name, value in values.items()}
-        return build_inputs(self.spec, self.case, device, given)
+        same = {name for name in self._tables() if given[name] is values[name]}
+        given = {name: value for name, value in given.items() if name not in same}
+        return build_inputs(self.spec, self.case, device, given)  # which makes such tables itself
+
+    def _tables(self) -> list[str]:
+        return [item.name for item in self.spec.inputs if item.kind in ("cos", "sin")]
 
     def _changed(self, name: str, value: Tensor) -> Tensor:
-        kinds = {item.name: item.kind for item in self.spec.inputs}
-        if kinds.get(name) in ("cos", "sin"):
+        if name in self._tables():
             by_row = self.across == "rows" and self._takes_part(name)
             return self.change(value) if by_row else self.table(value)
-        return self.change(value) if name not in kinds or self._takes_part(name) else value
+        gradient = name not in {item.name for item in self.spec.inputs}
+        return self.change(value) if gradient or self._takes_part(name) else value
 
     def _takes_part(self, name: str) -> bool:
         """Whether an input has the axes that the relation is about."""

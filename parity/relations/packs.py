@@ -11,7 +11,7 @@ from torch import Tensor
 from ..case import Case
 from ..inputs import dims, rows_in_sequences
 from ..spec import OpSpec
-from .derived import Derived, dense
+from .derived import Derived, dense, whole
 
 
 def _starts(sizes: list[int]) -> list[int]:
@@ -65,7 +65,7 @@ def _alone(spec: OpSpec, case: Case, place: int, length: int, table_row: int) ->
         alone,
         across="rows",
         change=lambda t: t[place : place + length].unsqueeze(1),
-        table=lambda t: t[table_row:end],
+        table=(lambda t: t[table_row:end]) if table_row else whole,  # all tables begin alike
         ours=lambda t: t[place : place + length],
         theirs=lambda t: t.squeeze(1),
     )

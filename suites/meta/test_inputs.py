@@ -1,12 +1,19 @@
 """Tensors of a case and the plan of cases."""
 
+import hashlib
+
+import numpy as np
 import pytest
 import torch
 
+from parity.case import Case
 from parity.catalog import resolve
-from parity.generate import SERVED, choices, coverage, plan
-from parity.guards import tensor_bytes
+from parity.generate import FAR, SERVED, choices, coverage, plan
+from parity.guards import HOST, bits, tensor_bytes
+from parity.inputs import Inputs, build_inputs
+from parity.rope_tables import Table
 from parity.spec import OpSpec
+from parity.values import table_angles
 
 STORAGE = torch.arange(24, dtype=torch.float16)
 
@@ -46,3 +53,52 @@ def test_one_compilation_serves_many_cases_of_a_long_plan(spec: OpSpec) -> None:
         assert lanes[1:] == lanes[:-1]
         assert fixed[1:] == fixed[:-1]
     assert len({str(choices(run[0])) for run in runs}) == len(runs)
+
+
+# --- memory --------------------------------------------------------------------------------------
+
+FAR_CASE = next(
+    case
+    for case in plan(resolve("parity")["fused_mla_rope_out_of_place"], 0, 0)
+    if case.axes["spare_positions"] == FAR and case.variants["cos"] == "sliced"
+)
+
+
+def built(case: Case = FAR_CASE) -> Inputs:
+    return build_inputs(resolve("parity")[case.op], case, HOST)
+
+
+def test_a_further_run_starts_from_what_the_first_one_was_given() -> None:
+    first = built()
+    for item in first.tensors.values():
+        item.buffer.zero_()
+    again, wanted = first.afresh(), built()
+    for name, item in wanted.tensors.items():
+        assert torch.equal(bits(again.tensors[name].buffer), bits(item.buffer))
+        assert again.tensors[name].buffer.data_ptr() != first.tensors[name].buffer.data_ptr()
+    assert first.digest() == wanted.digest()
+
+
+def test_a_far_table_is_what_its_formula_gives_between_nan() -> None:
+    table = built().tensors["cos"]
+    angles = table_angles(table.tensor.shape[0], table.tensor.shape[1], FAR_CASE.halves)
+    wanted = torch.from_numpy(np.cos(angles)).to(table.tensor.dtype)
+    assert torch.equal(table.tensor, wanted)
+    assert bool(table.buffer[~table.image.inside].isnan().all())
+    assert int(table.image.inside.sum()) == wanted.numel()
+
+
+def test_every_value_and_every_guard_of_a_far_table_counts() -> None:
+    for inside in (True, False):
+        inputs = built()
+        table = inputs.tensors["cos"]
+        hit = (table.image.inside == inside).nonzero().flatten()[-1]
+        table.buffer[hit] = 0
+        changed = table.changed()
+        assert [len(part) for part in changed] == [inside, not inside]
+
+
+def test_the_digest_of_inputs_sees_one_value_of_a_far_table() -> None:
+    one, other = Table("cos", "equal", 4, torch.float32), Table("cos", "equal", 4, torch.bfloat16)
+    assert one.digest(FAR) == hashlib.sha256(tensor_bytes(one.rows(FAR))).digest()
+    assert len({one.digest(FAR), one.digest(FAR + 1), other.digest(FAR)}) == 3
