@@ -102,11 +102,11 @@ def classify(
     if base.expected and head.expected and base.expected != head.expected:
         return [_because(blank, Verdict.INCONCLUSIVE, OTHER_REFERENCE)]
     if "unsupported" in (base.status, head.status):
-        return _capability(blank, base, head, seen_base)
-    hazards = _hazards(blank, base, head)
+        return _capability(blank, base, head, seen_base) + _not_run(blank, head)
+    beside = _hazards(blank, base, head) + _not_run(blank, head)
     if findings_of(base) or findings_of(head):
-        return _failures(blank, base, head, seen_base, seen_head) + hazards
-    return [_values(blank, base, head), *_dearer(blank, base, head), *hazards]
+        return _failures(blank, base, head, seen_base, seen_head) + beside
+    return [_values(blank, base, head), *_dearer(blank, base, head), *beside]
 
 
 def _dearer(blank: Judgement, base: Record, head: Record) -> list[Judgement]:
@@ -132,6 +132,22 @@ def _hazards(blank: Judgement, base: Record, head: Record) -> list[Judgement]:
         family = finding.family if all(shown) else f"{finding.family} | {where}"
         judgements.append(replace(judgement, family=family))
     return judgements
+
+
+def _not_run(blank: Judgement, head: Record) -> list[Judgement]:
+    """What this tier checks and could not check of head, which is no pass; once for a reason."""
+    checks: dict[str, list[str]] = {}
+    for check, reason in head.not_run.items():
+        checks.setdefault(reason, []).append(check)
+    return [
+        _found(
+            blank,
+            Verdict.NOT_RUN,
+            Finding(", ".join(names), "", "not run"),
+            f"The checks {', '.join(names)} did not run: {reason}.",
+        )
+        for reason, names in checks.items()
+    ]
 
 
 def _because(blank: Judgement, verdict: Verdict, reason: str, sentence: str = "") -> Judgement:

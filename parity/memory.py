@@ -16,7 +16,7 @@ from .observe import Observation, observe
 from .oracle import Tensors
 from .record import Finding
 from .trial import again
-from .watching import CONFLICTS, READS_OUTSIDE, memory_findings, shown
+from .watching import CONFLICTS, READS_OUTSIDE, memory_findings, shown, unseen
 
 if TYPE_CHECKING:
     from .cpu_tier.findings import MemoryFinding
@@ -84,6 +84,13 @@ def _in_reverse(evidence: Evidence) -> Tensors:
 
 
 CHECKS: dict[str, Check] = {"reads": reads_inside, "order": order_of_programs}
+TRACED = (*CHECKS, "hazard", "traffic")  # what is known of every access or not at all
+
+
+def not_run(seen: Observation) -> dict[str, str]:
+    """The checks that a trace with gaps cannot make, and what the gap is; a failed run has none."""
+    reason = "" if seen.error is not None else unseen(seen)
+    return dict.fromkeys(TRACED, reason) if reason else {}
 
 
 def hazards(seen: Observation, proven: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -246,12 +246,16 @@ def pytest_terminal_summary(
     """How many cases ran and where their records are, summed over all workers."""
     session = config.stash[_SESSION]
     folder = session.run.folder
-    counts = Counter(
-        record.status for file in sorted(folder.glob("records-*.jsonl")) for record in read(file)
-    )
+    records = [r for file in sorted(folder.glob("records-*.jsonl")) for r in read(file)]
+    counts = Counter(record.status for record in records)
     if counts:
         shown = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
         terminalreporter.write_line(f"parity: {counts.total()} cases: {shown}; {folder}")
+    gaps = Counter((r.op, ", ".join(r.not_run)) for r in records if r.not_run)
+    for (name, checks), count in sorted(gaps.items()):
+        terminalreporter.write_line(
+            f"parity: NOT_RUN {name}: {checks} in {count} cases, whose records say why"
+        )
     for name, seen, possible in _covered(session):
         terminalreporter.write_line(
             f"parity: {name} covered {seen} of {possible} pairs of finite choices"

@@ -58,7 +58,8 @@ class Record:
     this arm's reference says it should give.  ``ulps`` and ``maps`` are for pictures
     (:mod:`parity.pictures`).  ``hazards`` are failures by analysis that did not strike: no part of
     the status.  ``cost`` is counted (:mod:`parity.cost`), and what kernels moved by tensor in
-    ``traffic`` (:mod:`parity.traffic`).
+    ``traffic`` (:mod:`parity.traffic`).  ``not_run`` are the checks of this tier that could not be
+    made, each with its reason.
     """
 
     case_id: str
@@ -77,6 +78,7 @@ class Record:
     hazards: tuple[Finding, ...] = ()
     cost: dict[str, int] = field(default_factory=dict)
     traffic: dict[str, dict[str, int]] = field(default_factory=dict)
+    not_run: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:

@@ -179,8 +179,9 @@ def judge(before: Record | None, now: Record) -> Replayed:
     if now.status == "unsupported":
         return Replayed("UNSUPPORTED", (now.reason,), Exit.NOTHING_COMPARED)
     if now.status == "passed":
-        hazards = tuple(hazard.sentence for hazard in now.hazards)
-        return Replayed(_passed(before, now), hazards, Exit.OK)
+        gaps = (f"NOT_RUN {check}: {reason}." for check, reason in now.not_run.items())
+        hazards = (hazard.sentence for hazard in now.hazards)
+        return Replayed(_passed(before, now), (*hazards, *gaps), Exit.OK)
     alike = before is not None and _signatures(before) == _signatures(now)
     outcome = "FAILED as recorded" if alike else "FAILED differently" if before else "FAILED"
     return Replayed(outcome, sentences, Exit.REGRESSION)

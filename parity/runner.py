@@ -17,7 +17,7 @@ from .generate import is_legal
 from .guards import tensor_bytes
 from .inputs import Inputs, build_inputs, rows_in_sequences
 from .memory import CHECKS as MEMORY_CHECKS
-from .memory import hazards
+from .memory import hazards, not_run
 from .observe import observe
 from .oracle import Expectation, expect
 from .pictures import mismatch_maps, ulp_histograms
@@ -78,6 +78,7 @@ def run_case(spec: OpSpec, case: Case, arm: str = "head") -> Record:
         hazards=(*hazards(seen, findings), *shared_gradients(seen)),
         cost=cost(seen),
         traffic=moved(seen),
+        not_run=not_run(seen),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -51,10 +52,21 @@ def _owner(seen: Observation, tensor: torch.Tensor) -> Owner | None:
 
 def everything_watched(seen: Observation) -> bool:
     """Whether kernels ran, and every access of every program was seen."""
+    return any(traced.launches for traced in seen.traces.values()) and not unseen(seen)
+
+
+def unseen(seen: Observation) -> str:
+    """Which accesses of kernels no trace saw, and why; empty where all were, or none ran here."""
     traces = seen.traces.values()
-    return any(traced.launches for traced in traces) and not any(
-        traced.unwatched or traced.unchecked for traced in traces
-    )
+    alone = sum((traced.unwatched for traced in traces), Counter[tuple[str, str]]())
+    told = [
+        f"{count} {'program' if count == 1 else 'programs'} of {kernel} ran untraced, through "
+        f"Triton's stock interpreter ({reason})"
+        for (kernel, reason), count in sorted(alone.items())
+    ]
+    if lanes := sum(traced.unchecked for traced in traces):
+        told.append(f"{lanes} lanes went through pointers that belong to no tensor argument")
+    return "; ".join(told)
 
 
 def moved(seen: Observation) -> dict[str, dict[str, int]]:

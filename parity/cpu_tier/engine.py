@@ -71,7 +71,7 @@ class Engine:
             if self.batched or self.memory.traces:
                 self._batch(kernel, arguments, programs[start : start + size])
             else:
-                self._alone(kernel, arguments, programs[start])
+                self._alone(kernel, arguments, programs[start], "asked for")
 
     def _batch(self, kernel: Kernel, arguments: dict[str, Any], programs: Array) -> None:
         """Run programs `[P, 3]` as one, in groups where they part, alone where they must."""
@@ -92,15 +92,17 @@ class Engine:
                 if len(group) > 1:
                     waiting += np.split(group[::-1], len(group))
                 else:
-                    self._alone(kernel, arguments, group[0])
+                    self._alone(kernel, arguments, group[0], _root(reason))
             else:
                 self.memory.commit()
                 self.counts.batches += 1
 
-    def _alone(self, kernel: Kernel, arguments: dict[str, Any], program: Array) -> None:
+    def _alone(
+        self, kernel: Kernel, arguments: dict[str, Any], program: Array, reason: str
+    ) -> None:
         """Run one program `[3]` through the stock operations."""
         self.counts.sequential += 1
-        self.memory.alone()
+        self.memory.alone(reason)
         interpreter.interpreter_builder.set_grid_idx(*map(int, program))
         kernel(**arguments)
 

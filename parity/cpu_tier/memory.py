@@ -92,7 +92,7 @@ class Memory:
                 "line and element."
             )
 
-    def alone(self) -> None:
+    def alone(self, reason: str) -> None:
         """One program is about to run outside of this memory, through the stock operations."""
 
     def load(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ class Trace:
 
     `started` counts all launches, `launches` those that were watched to their end.
     `unchecked` counts lanes through pointers that belong to no tensor argument, `unwatched`
-    the programs that had to run outside (why: `ENGINE.counts.reasons`).
+    the programs that had to run outside, by kernel and reason.
     """
 
     findings: list[MemoryFinding] = field(default_factory=list)
@@ -36,7 +37,7 @@ class Trace:
     started: int = 0
     launches: int = 0
     unchecked: int = 0
-    unwatched: int = 0
+    unwatched: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
 def _nobody(tensor: torch.Tensor) -> Owner | None:
@@ -104,8 +105,8 @@ class TracedMemory(Memory):
         self._result.traffic += traffic(launch)
         self._result.launches += 1
 
-    def alone(self) -> None:
-        self._result.unwatched += 1
+    def alone(self, reason: str) -> None:
+        self._result.unwatched[self._launch.kernel, reason] += 1
 
     def barrier(self) -> None:
         self._tried.append(Barrier())

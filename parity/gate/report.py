@@ -103,6 +103,7 @@ def _counts(judgements: Iterable[Judgement]) -> dict[str, int]:
 def _sentence(code: Exit, cases: int, judgements: list[Judgement], code_worse: int) -> str:
     """The outcome in one line; the counts are of cases, ``code_worse`` of regressions of code."""
     counts = _counts(judgements)
+    missing = {i.case_id for i in judgements if i.verdict == Verdict.NOT_RUN and not i.signature}
     identical = counts.get(Verdict.IDENTICAL, 0)
     bad = {i.case_id for i in judgements if EXIT_CODES[i.counted] == Exit.REGRESSION}
     unchanged = f", no numeric change in {identical} of them" if identical else ""
@@ -110,8 +111,7 @@ def _sentence(code: Exit, cases: int, judgements: list[Judgement], code_worse: i
         Exit.OK: f"no regression in {cases} cases{unchanged}",
         Exit.REGRESSION: f"regression in {len(bad)} of {cases} cases"
         + (" and in the generated code" if code_worse else ""),
-        Exit.INTERRUPTED: f"interrupted, {cases - counts.get(Verdict.NOT_RUN, 0)} of {cases} cases "
-        "ran in both arms",
+        Exit.INTERRUPTED: f"interrupted, {cases - len(missing)} of {cases} cases ran in both arms",
         Exit.NOTHING_COMPARED: f"nothing compared, none of {cases} cases ran in either arm",
         Exit.INCONCLUSIVE: f"inconclusive, not all of {cases} cases could be judged",
     }

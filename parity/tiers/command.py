@@ -184,13 +184,18 @@ def _alone(records: list[Record], planned: int) -> int:
             _say(f"{record.op}: {finding.sentence}\n  parity replay {record.case_id}")
         if record.status in ("infrastructure", "unsupported"):
             _say(f"{record.op}: {record.reason}\n  parity replay {record.case_id}")
+        for reason in sorted(set(record.not_run.values())):
+            checks = ", ".join(record.not_run)
+            _say(f"NOT_RUN {record.op}, {checks}: {reason}\n  parity replay {record.case_id}")
     counts = Counter(record.status for record in records)
-    _say(", ".join(f"{count} {status}" for status, count in sorted(counts.items())))
+    told = [f"{count} {status}" for status, count in sorted(counts.items())]
+    gaps = sum(bool(record.not_run) for record in records)
+    _say(", ".join(told + [f"checks NOT_RUN in {gaps} of them"] * bool(gaps)))
     if len(records) < planned:
         return Exit.INTERRUPTED
     if any(findings_of(record) for record in records):
         return Exit.REGRESSION
-    if "infrastructure" in counts:
+    if "infrastructure" in counts or gaps:
         return Exit.INCONCLUSIVE
     return Exit.OK if "passed" in counts else Exit.NOTHING_COMPARED
 

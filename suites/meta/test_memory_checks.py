@@ -53,7 +53,10 @@ def twice_kernel(X, Y, row, count: tl.constexpr, N: tl.constexpr, FAULT: tl.cons
     """One row of `count` lanes for each program."""
     program, lane = tl.program_id(0), tl.arange(0, N)
     inside = lane < count
-    x = tl.load(X + program * row + lane, mask=inside | (FAULT == "reads"), other=0.0)
+    if FAULT == "unseen":  # reads, too, and counts, which only the stock interpreter can
+        inside = inside & (tl.sum(tl.histogram(lane, N)) == N)
+    strays = FAULT == "reads" or FAULT == "unseen"
+    x = tl.load(X + program * row + lane, mask=inside | strays, other=0.0)
     if FAULT == "order":
         tl.store(Y + (program + 1) % tl.num_programs(0) * count + lane, x, mask=inside)
     if FAULT == "writes the same":  # nothing changes, but the memory is another's
@@ -96,8 +99,8 @@ def _planted(fault: str) -> Callable[[Tensor], Tensor]:
     return lambda x: _Twice.apply(x, fault)
 
 
-reads, writes_the_same, order, meets, forgets, never_written = map(
-    _planted, ("reads", "writes the same", "order", "meets", "forgets", "never written")
+reads, unseen, writes_the_same, order, meets, forgets, never_written = map(
+    _planted, ("reads", "unseen", "writes the same", "order", "meets", "forgets", "never written")
 )
 
 
@@ -179,3 +182,19 @@ def test_a_hazard_is_told_beside_the_verdict_and_does_not_change_the_exit_code()
     assert exit_code(item.verdict for item in verdicts) == Exit.OK
     assert exit_code({Verdict.HAZARD, Verdict.PRE_EXISTING}) == Exit.INCONCLUSIVE
     assert Record.from_dict(head.to_dict()) == head
+
+
+def test_a_trace_with_gaps_is_no_pass_of_the_checks_that_need_it() -> None:
+    """Without the gap the same read is a failure."""
+    base, head = record("honest", arm="base"), record("unseen")
+    assert (head.status, base.not_run) == ("passed", {})
+    assert set(head.not_run) == {"reads", "order", "hazard", "traffic"}
+    assert not set(head.not_run) & set(head.checks)
+    verdicts = judge({head.case_id: "twice"}, {head.case_id: base}, {head.case_id: head})
+    assert [item.verdict for item in verdicts] == [Verdict.IDENTICAL, Verdict.NOT_RUN]
+    assert verdicts[-1].signature == "reads, order, hazard, traffic | not run"
+    untraced = "of twice_kernel ran untraced, through Triton's stock interpreter (histogram)."
+    assert untraced in verdicts[-1].sentence
+    assert exit_code(item.verdict for item in verdicts) == Exit.INCONCLUSIVE
+    better = judge({head.case_id: "twice"}, {head.case_id: head}, {head.case_id: base})
+    assert {item.verdict for item in better} == {Verdict.IDENTICAL}
