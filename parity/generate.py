@@ -22,7 +22,7 @@ MAX_ROWS = 32  # (token, head) rows of a generated case: the interpreter pays fo
 FAR = 100_000  # positions that no int16 and no float16 holds
 SPARE_POSITIONS = (0, 3, FAR)
 NARROW = 4  # rope lanes of a far table, whose every row is filled and guarded
-SERVED = 8  # cases in a row that one compilation serves: a GPU spends more on it than on a case
+SERVED = 32  # cases in a row that one compilation serves: a GPU spends more on it than on a case
 MANY_SEQUENCES = 70  # most of them empty: more than a search over cu_seqlens sees in one step
 
 
