@@ -29,7 +29,7 @@ def positions_outside(evidence: Evidence) -> Iterator[Finding]:
     trial = run(_cut(inputs, first + 1, last))
     found = {name: on_host(output) for name, output in trial.outputs.items()} | gradients(trial)
     outside = on_host((ids == first) | (ids == last))
-    for name in evidence.comparable():
+    for name in evidence.comparable:
         wanted = evidence.seen.results[name]
         rotated = evidence.expected.terms[name] > 1
         rows = outside.view(-1, *[1] * (wanted.dim() - 1))
