@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity.triage.cause import EXIT_CODES, Cause, Row, exit_code
+from parity.triage.cause import EXIT_CODES, Cause, Row, counts, exit_code
 from parity.triage.classify import classify
 from parity.triage.results import Failure, Outcome, Results, key, merge, node_id
 from parity.verdict import Exit
@@ -178,11 +180,174 @@ def test_a_session_that_broke_on_one_side_is_no_verdict_on_the_change() -> None:
     assert verdicts([*good, lost], [*good, lost]) == {"(session)": Cause.PRE_EXISTING}
 
 
-def test_a_failure_that_another_one_hid_on_base() -> None:
-    base = [fails(KNOWN, "KeyError: x"), fails(GOOD)]
-    rows = classify(merge(base), merge([fails(KNOWN), fails(GOOD)]))
-    assert told(rows, Cause.PRE_EXISTING_CHANGED) == {(KNOWN, "ValueError: rows")}
-    assert not told(rows, Cause.REGRESSION)
+def skips(name: str) -> Outcome:
+    return Outcome(name, "skipped")
+
+
+def lost(name: str) -> Outcome:
+    return Outcome(name, "not_run")
+
+
+X, X0, X1, Y = (f"t/test_{name}" for name in ("a.py::x", "a.py::z[0]", "a.py::z[1]", "b.py::y"))
+ROWS, KEYS = Failure("ValueError: rows", "r.py:go"), Failure("KeyError: k", "r.py:go")
+MOVED = Failure("ValueError: rows", "r.py:other")
+A, B = "t/test_a.py", "t/test_b.py"
+
+
+def failing(name: str, *failures: Failure) -> Outcome:
+    return Outcome(name, "failed", failures)
+
+
+# Each row of two arms: verdict, test, base > head, signature, evidence, reason.
+TABLE = [
+    ([failing(X, ROWS)], [failing(X, ROWS)], [
+        f"PRE_EXISTING {X} failed>failed ValueError: rows | r.py:go @{X}; fails alike on base",
+    ]),
+    ([failing(X, ROWS)], [failing(X, MOVED)], [
+        f"PRE_EXISTING_CHANGED {X} failed>failed ValueError: rows | r.py:other @{X}; "
+        "fails with the same message on base, in another place",
+    ]),
+    ([failing(X, ROWS)], [failing(X, KEYS)], [
+        f"REGRESSION {X} failed>failed KeyError: k | r.py:go @; "
+        "fails on base as well, but not like this",
+        f"FIXED {X} failed>failed ValueError: rows | r.py:go @; "
+        "this failure is gone, another has come",
+    ]),
+    ([failing(X, ROWS), failing(Y, KEYS)], [failing(X, KEYS), failing(Y, KEYS)], [
+        f"PRE_EXISTING_CHANGED {X} failed>failed KeyError: k | r.py:go @{Y}; "
+        "fails on base for another reason, which hid this one",
+        f"PRE_EXISTING {Y} failed>failed KeyError: k | r.py:go @{Y}; fails alike on base",
+        f"FIXED {X} failed>failed ValueError: rows | r.py:go @; "
+        "this failure is gone, another has come",
+    ]),
+    # The same failure in another test of head: it has moved there, it is not gone.
+    ([failing(X, ROWS, KEYS)], [failing(X, KEYS), failing(Y, ROWS)], [
+        f"NEW_TEST_BASE_CAUSE {Y} absent>failed ValueError: rows | r.py:go @{X}; base fails alike",
+        f"PRE_EXISTING {X} failed>failed KeyError: k | r.py:go @{X}; fails alike on base",
+    ]),
+    ([failing(X, ROWS, KEYS)], [passes(X)], [
+        f"FIXED {X} failed>passed ValueError: rows | r.py:go @; passes now",
+        f"FIXED {X} failed>passed KeyError: k | r.py:go @; passes now",
+    ]),
+    ([passes(X)], [failing(X, ROWS, KEYS)], [
+        f"REGRESSION {X} passed>failed ValueError: rows | r.py:go @; passed on base",
+        f"REGRESSION {X} passed>failed KeyError: k | r.py:go @; passed on base",
+    ]),
+    ([passes(X)], [failing(X, replace(ROWS, ranks=(1, 3)))], [
+        f"REGRESSION {X} passed>failed ValueError: rows | r.py:go @rank 1, 3; passed on base",
+    ]),
+    ([skips(X)], [failing(X, ROWS)], [
+        f"REGRESSION {X} skipped>failed ValueError: rows | r.py:go @; skipped on base",
+    ]),
+    ([], [failing(X, ROWS)], [
+        f"REGRESSION {X} absent>failed ValueError: rows | r.py:go @; "
+        "new, and base shows no such failure",
+    ]),
+    ([lost(X)], [failing(X, ROWS)], [
+        f"INCONCLUSIVE {X} not_run>failed ValueError: rows | r.py:go @; "
+        "base did not get as far as this test, so it cannot tell",
+    ]),
+    ([collect(A)], [failing(X, ROWS)], [
+        f"INCONCLUSIVE {X} absent>failed ValueError: rows | r.py:go @; "
+        "base did not get as far as this test, so it cannot tell",
+        f"FIXED {A} failed>absent ImportError: no such name @; does not break now",
+    ]),
+    ([passes(X)], [lost(X)], [f"NOT_RUN {X} passed>not_run @; the session ended before this test"]),
+    ([passes(X)], [skips(X)], [
+        f"SKIPPED_IN_HEAD {X} passed>skipped @; ran on base and is skipped now",
+    ]),
+    ([failing(X, ROWS)], [skips(X)], [
+        f"SKIPPED_IN_HEAD {X} failed>skipped @; ran on base and is skipped now",
+    ]),
+    ([skips(X)], [passes(X)], [
+        f"SKIPPED_IN_BASE {X} skipped>passed @; passes now and was skipped on base",
+    ]),
+    ([skips(X)], [skips(X)], []),
+    ([skips(X)], [], []),
+    ([], [skips(X)], []),
+    ([lost(X)], [passes(X)], []),
+    ([passes(X)], [], [
+        f"NOT_RUN {X} passed>absent @; passed on base; this change has no such test",
+    ]),
+    ([failing(X, ROWS)], [], [
+        f"REMOVED {X} failed>absent ValueError: rows | r.py:go @; "
+        "fails on base; this change has no such test, which is no fix",
+    ]),
+    ([passes(X0)], [passes(X1)], [f"RENAMED_PARAMETERS {X0} passed>absent @; now {X1}"]),
+    ([failing(X0, ROWS)], [passes(X1), passes(f"{X1}b")], [
+        f"RENAMED_PARAMETERS {X0} failed>absent @; now {X1} and others",
+    ]),
+    ([failing(X0, ROWS)], [failing(X1, ROWS)], [
+        f"NEW_TEST_BASE_CAUSE {X1} absent>failed ValueError: rows | r.py:go @{X0}; base fails alike",
+        f"RENAMED_PARAMETERS {X0} failed>absent @; now {X1}",
+    ]),
+    # Beside a test that was renamed, only a test of its function is evidence.
+    ([passes(X0), failing(Y, ROWS)], [failing(X1, ROWS), failing(Y, ROWS)], [
+        f"REGRESSION {X1} absent>failed ValueError: rows | r.py:go @; "
+        "new, and base shows no such failure",
+        f"PRE_EXISTING {Y} failed>failed ValueError: rows | r.py:go @{Y}; fails alike on base",
+        f"RENAMED_PARAMETERS {X0} passed>absent @; now {X1}",
+    ]),
+    ([passes(X)], [collect(A)], [
+        f"COLLECTION_ERROR {A} absent>failed ImportError: no such name @; passed on base",
+        f"NOT_RUN {X} passed>absent @; its file was not collected, or the session broke",
+    ]),
+    ([collect(B)], [], [
+        f"REMOVED {B} failed>absent ImportError: no such name @; "
+        "no test of this file ran, which is no fix",
+    ]),
+    ([], [], []),
+]  # fmt: skip
+
+
+def line(row: Row) -> str:
+    signature = f" {row.signature}" if row.signature else ""
+    arms = f"{row.base}>{row.head}"
+    return f"{row.verdict} {row.id} {arms}{signature} @{row.evidence}; {row.reason}"
+
+
+@pytest.mark.parametrize(("base", "head", "expected"), TABLE)
+def test_every_row(base: list[Outcome], head: list[Outcome], expected: list[str]) -> None:
+    """Beside a test that passes in both arms, so that some test ran."""
+    rows = classify(merge([passes(GOOD), *base]), merge([passes(GOOD), *head]))
+    assert [line(row) for row in rows] == expected
+
+
+@pytest.mark.parametrize(
+    ("cross", "expected"),
+    [
+        (passes(X), f"REGRESSION {X} {{}} @; new, and passes on base's code"),
+        (failing(X, KEYS), f"REGRESSION {X} {{}} @; new, and base shows no such failure"),
+        (
+            failing(X, ROWS),
+            f"NEW_TEST_BASE_CAUSE {X} {{}} @{X} (this change's test on base's code); "
+            "new, and fails alike on base's code",
+        ),
+    ],
+)
+def test_every_row_of_a_test_that_also_ran_on_bases_code(cross: Outcome, expected: str) -> None:
+    head = merge([passes(GOOD), failing(X, ROWS)])
+    (row,) = classify(merge([passes(GOOD)]), head, merge([cross]))
+    assert line(row) == expected.format("absent>failed ValueError: rows | r.py:go")
+
+
+def test_an_arm_without_a_test_that_ran() -> None:
+    """A file that cannot be imported, and a session that broke, are no tests."""
+    empty = merge([collect(A), skips(Y)])
+    assert [line(row) for row in classify(empty, empty)] == [
+        "ZERO_TESTS (base) > @; no test ran on base",
+        "ZERO_TESTS (head) > @; no test ran on head",
+        f"PRE_EXISTING {A} failed>failed ImportError: no such name @{A}; fails alike on base",
+    ]
+    (first, second) = classify(merge([]), merge([failing(X, ROWS)]))
+    assert line(first).startswith(f"INCONCLUSIVE {X} absent>failed")
+    assert line(second) == "ZERO_TESTS (base) > @; no test ran on base"
+
+
+def test_counts_tell_the_four_that_a_reader_looks_for_even_at_zero() -> None:
+    rows = [Row("t", Cause.NOT_RUN, "", "")] * 2 + [Row("t", Cause.FIXED, "", "")]
+    zero = {"PRE_EXISTING": 0, "NEW_TEST_BASE_CAUSE": 0, "REGRESSION": 0}
+    assert counts(rows) == {"NOT_RUN": 2, "FIXED": 1} | zero
 
 
 CODES = {
