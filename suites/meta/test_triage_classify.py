@@ -278,7 +278,8 @@ TABLE = [
         f"RENAMED_PARAMETERS {X0} failed>absent @; now {X1} and others",
     ]),
     ([failing(X0, ROWS)], [failing(X1, ROWS)], [
-        f"NEW_TEST_BASE_CAUSE {X1} absent>failed ValueError: rows | r.py:go @{X0}; base fails alike",
+        f"NEW_TEST_BASE_CAUSE {X1} absent>failed ValueError: rows | r.py:go @{X0}; "
+        "base fails alike",
         f"RENAMED_PARAMETERS {X0} failed>absent @; now {X1}",
     ]),
     # Beside a test that was renamed, only a test of its function is evidence.

@@ -170,23 +170,182 @@ def test_a_failure_where_base_could_not_run(new: Record, other: Record, expected
     assert found.sentence.startswith("New in head and wrong: ") == (not excused)
 
 
-def test_passed_without_digests_is_no_proof() -> None:
-    empty = Record("c", "op", "", "passed", checks=("values",))
-    assert one(empty, empty) == [Verdict.INCONCLUSIVE]
+HAZARD = Finding("hazard", "output", "race", band="bits", sentence="Lanes may race.")
+PASSED = record("c")
+# Everything else that a case may get, and how it is told.
+TOLD = [
+    (PASSED, PASSED, ["IDENTICAL "]),
+    (
+        PASSED,
+        replace(PASSED, digests={"output": "e", "t.grad": "d"}, headroom={"output": 0.75}),
+        ["CHANGED_WITHIN_BOUND The bits of output differ, and both arms keep the bound."],
+    ),
+    (
+        PASSED,
+        replace(PASSED, digests={"output": "d", "extra": "d"}),
+        ["CHANGED_WITHIN_BOUND The bits of extra, t.grad differ, and both arms keep the bound."],
+    ),
+    (
+        replace(PASSED, digests={}),
+        replace(PASSED, digests={}),
+        ["INCONCLUSIVE Neither arm recorded an output to compare."],
+    ),
+    (
+        replace(PASSED, digests={}),
+        PASSED,
+        ["CHANGED_WITHIN_BOUND The bits of output, t.grad differ, and both arms keep the bound."],
+    ),
+    (
+        replace(PASSED, inputs="a"),
+        replace(PASSED, inputs="b"),
+        [
+            "INCONCLUSIVE The two arms were given different inputs, so their results cannot be "
+            "compared."
+        ],
+    ),
+    (replace(PASSED, inputs="a"), replace(PASSED, inputs="a"), ["IDENTICAL "]),
+    (replace(PASSED, inputs="a"), PASSED, ["IDENTICAL "]),
+    (PASSED, replace(PASSED, inputs="b"), ["IDENTICAL "]),
+    (
+        record("c", WRONG),
+        record("c", status="unsupported"),
+        ["LOST_CAPABILITY Base could run this, head cannot: because unsupported"],
+    ),
+    (
+        record("c", status="unsupported"),
+        PASSED,
+        ["NEW_CAPABILITY Head passes where base could not run: because unsupported"],
+    ),
+    (
+        record("c", status="unsupported"),
+        replace(record("c", status="unsupported"), reason="no such flag"),
+        ["UNSUPPORTED no such flag"],
+    ),
+    (
+        record("c", WRONG),
+        record("c", status="infrastructure"),
+        ["INFRASTRUCTURE because infrastructure"],
+    ),
+    (
+        PASSED,
+        record("c", status="crashed"),
+        ["REGRESSION The process that ran this case was lost: because crashed."],
+    ),
+    (
+        PASSED,
+        record("c", status="timeout"),
+        ["REGRESSION This case did not end in time: because timeout."],
+    ),
+    (
+        record("c", SMALL),
+        record("c", ELSEWHERE),
+        [
+            "PRE_EXISTING_CHANGED Fails in both, but not alike; in base: Wrong.",
+            "PRE_EXISTING_CHANGED Fails in both, but not alike; in head: Wrong.",
+        ],
+    ),
+    (
+        replace(PASSED, hazards=(HAZARD,)),
+        replace(PASSED, hazards=(HAZARD,)),
+        ["IDENTICAL ", "HAZARD In both, by analysis: Lanes may race."],
+    ),
+    (
+        PASSED,
+        replace(record("c", WRONG), hazards=(HAZARD,)),
+        ["REGRESSION Wrong.", "HAZARD In head only, by analysis: Lanes may race."],
+    ),
+    (
+        replace(PASSED, hazards=(HAZARD,)),
+        PASSED,
+        ["IDENTICAL ", "HAZARD In base only, by analysis: Lanes may race."],
+    ),
+    (
+        replace(PASSED, cost={"forward launches": 2, "forward allocated": 5}),
+        replace(PASSED, cost={"forward launches": 3, "forward allocated": 5, "extra": 9}),
+        [
+            "IDENTICAL ",
+            "REGRESSION Expected at most 2 launches of Triton kernels in forward, as in base, but "
+            "head has 3.",
+        ],
+    ),
+    (
+        replace(PASSED, cost={"forward launches": 2}),
+        replace(PASSED, cost={"forward launches": 0}),
+        [
+            "IDENTICAL ",
+            "INCONCLUSIVE Base launches Triton kernels here and head none, so that no kernel of "
+            "head was compared; find out why it gives way to something else, or gate that on its "
+            "own.",
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("base", "head", "expected"), TOLD)
+def test_every_sentence(base: Record, head: Record, expected: list[str]) -> None:
+    assert [f"{item.verdict} {item.sentence}" for item in verdicts([base], [head])] == expected
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "missing"),
+    [([], [], "base and head"), ([PASSED], [], "head"), ([], [PASSED], "base")],
+)
+def test_a_case_without_a_record(base: list[Record], head: list[Record], missing: str) -> None:
+    one, other = ({item.case_id: item for item in arm} for arm in (base, head))
+    (found,) = judge({"c": "op"}, one, other)
+    assert (found.op, found.case_id) == ("op", "c")
+    assert found.sentence == f"This case has no record in {missing}."
+
+
+def test_cases_with_one_reason_belong_together_and_so_do_failures_of_one_kind() -> None:
+    """By the family of a verdict, which is a reason, or a failure without size and place."""
+    for base, head, family in (
+        (record("c", status="unsupported"), PASSED, "because unsupported"),
+        (PASSED, record("c", status="unsupported"), "because unsupported"),
+        (PASSED, record("c", status="infrastructure"), "because infrastructure"),
+        (PASSED, record("c", LARGE), "values | output | mismatch"),
+        (PASSED, replace(PASSED, inputs="b"), ""),
+    ):
+        (found,) = verdicts([base], [head])
+        assert found.family == family
+    (found,) = verdicts([PASSED], [record("c", LARGE)])
+    assert found.signature == "values | output | mismatch | far off | last row"
+    assert found.size == 3
 
 
 def test_headroom_of_the_tensors_that_changed() -> None:
-    (item,) = verdicts(
-        [record("c")], [replace(record("c"), digests={"output": "e", "t.grad": "d"})]
-    )
-    assert item.headroom == {"output": (0.5, 0.5)}
-    assert "The bits of output differ" in item.sentence
+    head = replace(PASSED, digests={"output": "e", "t.grad": "e"}, headroom={"output": 0.75})
+    (item,) = verdicts([PASSED], [head])
+    assert item.headroom == {"output": (0.5, 0.75)}
 
 
-def test_different_inputs_are_not_compared() -> None:
-    base = Record("c", "op", "base", "passed", checks=("values",), inputs="a", digests={"o": "d"})
-    head = Record("c", "op", "head", "passed", checks=("values",), inputs="b", digests={"o": "d"})
-    assert one(base, head) == [Verdict.INCONCLUSIVE]
+@pytest.mark.parametrize(
+    ("base", "head", "expected"),
+    [
+        (STOPPED, WRONG, True),
+        (RAISED, GRADIENT, True),
+        (RAISED, WRONG, False),
+        (GRADIENT, WRONG, False),
+    ],
+)
+def test_whether_an_arm_came_to_a_check(base: Finding, head: Finding, expected: bool) -> None:
+    """An arm that raised in backward has shown its outputs, and not its gradients."""
+    one, other = record("c", base), record("c", head)
+    for arms, verdict in (((one, other), Verdict.REGRESSION), ((other, one), Verdict.FIXED)):
+        (blamed,) = [
+            item
+            for item in verdicts([arms[0]], [arms[1]])
+            if item.verdict == verdict and item.signature == head.signature
+        ]
+        assert hidden(blamed, *arms) == expected
+
+
+def test_what_an_arm_could_not_run_is_hidden_and_what_is_no_accusation_is_not() -> None:
+    base, head = record("c", status="unsupported"), record("c", WRONG)
+    (blamed,) = verdicts([base], [head])
+    assert hidden(blamed, base, head)
+    assert not hidden(replace(blamed, verdict=Verdict.PRE_EXISTING), base, head)
+    assert not hidden(replace(blamed, signature="another"), head, head)
 
 
 def test_a_failure_base_could_not_reach_is_excused_by_another_case() -> None:
