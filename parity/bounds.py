@@ -49,7 +49,8 @@ def ulp(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     normal number below; same shape, float64."""
     mantissa, smallest = _FORMATS[dtype]
     exponent = torch.frexp(values).exponent - 1
-    return torch.ldexp(torch.ones_like(values), exponent.clamp(min=smallest) - mantissa)
+    exponent = exponent.clamp(min=smallest).where(values != 0, smallest)  # frexp gives zero a 0
+    return torch.ldexp(torch.ones_like(values), exponent - mantissa)
 
 
 def limit(
