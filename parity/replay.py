@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,8 +15,9 @@ from .git import Refused
 from .isolation import Worker, workers
 from .judging import findings_of
 from .provenance import Misplaced, below_root, digest
-from .record import Record
+from .record import Finding, Record
 from .runs import Run, all_runs
+from .shrink import weight
 from .verdict import Exit, Verdict
 
 # What takes two revisions, or several cases, to see.
@@ -203,25 +204,32 @@ def _signatures(record: Record) -> set[str]:
     return {finding.signature for finding in findings_of(record)}
 
 
-@dataclass
+@dataclass(frozen=True)
 class Failure:
-    """What head's failures of one op and signature have in common, and where to see it."""
+    """What head's failures, or hazards, of one op and family have in common: the smallest case."""
 
     run: str
     op: str
     case_id: str
     sentence: str
-    cases: int = 0
+    cases: int
 
 
 def listing(project: Path, run: str | None) -> list[Failure]:
-    """Head's failures in a run, by op and signature; without ``run`` in the newest with any."""
+    """Head's failures in a run, then its hazards; without ``run`` in the newest with any."""
     for item in _runs(project, run):
-        found: dict[tuple[str, str], Failure] = {}
-        for record in item.all_records():
-            for finding in findings_of(record) if record.arm == "head" else ():
-                new = Failure(item.id, record.op, record.case_id, finding.sentence)
-                found.setdefault((record.op, finding.signature), new).cases += 1
-        if found:
-            return list(found.values())
+        records = [record for record in item.all_records() if record.arm == "head"]
+        failures = _listed(item, ((r, f, f.sentence) for r in records for f in findings_of(r)))
+        hazards = ((r, f, f"HAZARD: {f.sentence}") for r in records for f in r.hazards)
+        if found := [*failures, *_listed(item, hazards)]:
+            return found
     return []
+
+
+def _listed(run: Run, shown: Iterable[tuple[Record, Finding, str]]) -> Iterator[Failure]:
+    groups: dict[tuple[str, str], dict[str, str]] = {}
+    for record, finding, sentence in shown:
+        groups.setdefault((record.op, finding.family), {})[record.case_id] = sentence
+    for (op, _), cases in sorted(groups.items()):
+        smallest = min(cases, key=lambda case_id: weight(Case.from_file(run.case_file(case_id))))
+        yield Failure(run.id, op, smallest, cases[smallest], len(cases))

@@ -164,16 +164,20 @@ def test_the_list_of_failures(here: Path, capsys: pytest.CaptureFixture[str]) ->
     assert cli.run(["replay", "--list"]) == Exit.OK
     assert capsys.readouterr().out == ""
     run = Run.create(here / ".parity")
+    run.save_case(CASE)
     run.add(record(WRONG))
     run.add(record(OTHER, arm="base"))
+    run.add(record(hazards=(OTHER,)))
     assert cli.run(["replay", "--list"]) == Exit.OK
-    assert capsys.readouterr().out == f"{CASE.id}  {run.id}  double: Wrong.\n"
+    listed = [f"{CASE.id}  {run.id}  double: {told}" for told in ("Wrong.", "HAZARD: Other.")]
+    assert capsys.readouterr().out.splitlines() == listed
 
 
 def test_a_record_cut_off_by_a_crash_does_not_hide_the_others(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = Run.create(here / ".parity")
+    run.save_case(CASE)
     run.add(record(WRONG))
     with (run.folder / "records-head.jsonl").open("a") as file:
         file.write('{"case_id": "cut o')
