@@ -7,20 +7,11 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from . import tiles
 from .checks import check_data, check_positions, check_rotation, check_tables
-from .launch import Arguments, launch, not_compiled
-from .positions import (
-    Positions,
-    row_offset,
-    save_positions,
-    saved_positions,
-    strides,
-    table_row,
-    tile_rows,
-)
+from .launch import Launch, Shapes, not_compiled, once_differentiable, once_per_layout
+from .positions import Packing, Positions, in_use, row_offset, strides, table_row, tile_rows
 from .rotation import (
     load_lanes,
     load_rope,
@@ -112,6 +103,9 @@ class Rotation(NamedTuple):
     inverse: bool
     remove_interleaving: bool
     tile: int | None
+    cp_rank: int
+    cp_size: int
+    whole_pack_table: bool
 
 
 class _Concat(torch.autograd.Function):
@@ -122,52 +116,80 @@ class _Concat(torch.autograd.Function):
         rope: Tensor,
         cos: Tensor,
         sin: Tensor,
-        positions: Positions,
+        packing: Packing,
         flags: Rotation,
     ) -> Tensor:
-        width = flags.nope_dim + flags.emb_dim
-        output = torch.empty((*rope.shape[:-1], width), dtype=rope.dtype, device=rope.device)
-        data = (nope, rope, output)
-        _launch(concat_kernel, data, (cos, sin), (nope, rope), positions, flags)
-        save_positions(ctx, cos, sin, positions)
+        launch = _forward((nope, rope, cos, sin, *packing), flags)
+        (output,), packing = launch.outputs(rope), in_use(packing)
+        launch(nope, rope, output, cos, sin, *packing)
+        ctx.save_for_backward(cos, sin, *packing)
         ctx.flags = flags
         return output
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        cos, sin, positions = saved_positions(ctx)
-        parts = [
-            torch.empty((*grad.shape[:-1], lanes), dtype=grad.dtype, device=grad.device)
-            if needed
-            else None
-            for lanes, needed in zip(ctx.flags[:2], ctx.needs_input_grad[:2], strict=True)
-        ]
-        data, skip_nope = (grad, *parts), parts[0] is None
-        _launch(concat_backward_kernel, data, (cos, sin), (grad,), positions, ctx.flags, skip_nope)
+        saved = ctx.saved_tensors
+        launch = _backward((grad, *saved), ctx.flags, ctx.needs_input_grad[:2])
+        parts = launch.outputs(grad)
+        launch(grad, *parts, *saved)
         return *parts, None, None, None, None
 
 
-@not_compiled
+@once_per_layout
+def _forward(tensors: tuple[Any, ...], flags: Rotation) -> Launch:
+    """Check the arguments of a call; its launch."""
+    nope, rope, cos, sin, *packing = tensors
+    check_data("rope", rope)
+    check_data("nope", nope, rope)
+    if nope.shape[:-1] != rope.shape[:-1]:
+        raise ValueError(
+            f"Expected nope and rope with equal leading sizes but got {tuple(nope.shape)} and "
+            f"{tuple(rope.shape)}."
+        )
+    check_rotation(flags.emb_dim, flags.emb_dim)
+    check_tables(cos, sin, rope, flags.emb_dim)
+    positions = check_positions(
+        rope, cos.shape[0], *packing, flags.cp_rank, flags.cp_size, flags.whole_pack_table
+    )
+    shapes = [(*rope.shape[:-1], flags.nope_dim + flags.emb_dim)]
+    return _launch(concat_kernel, shapes, (cos, sin), (nope, rope), positions, flags)
+
+
+@once_per_layout
+def _backward(tensors: tuple[Any, ...], flags: Rotation, needed: tuple[bool, bool]) -> Launch:
+    """The launch that gives those of the two gradients that are needed."""
+    grad, cos, sin, *packing = tensors
+    positions = check_positions(
+        grad, cos.shape[0], *packing, flags.cp_rank, flags.cp_size, flags.whole_pack_table
+    )
+    shapes = [
+        (*grad.shape[:-1], lanes) if asked else None
+        for lanes, asked in zip(flags[:2], needed, strict=True)
+    ]
+    return _launch(
+        concat_backward_kernel, shapes, (cos, sin), (grad,), positions, flags, not needed[0]
+    )
+
+
 def _launch(
     kernel: Any,
-    data: tuple[Tensor | None, ...],
+    shapes: Shapes,
     tables: tuple[Tensor, Tensor],
     strided: tuple[Tensor, ...],
     positions: Positions,
     flags: Rotation,
     skip_nope: bool = False,
-) -> None:
-    """One launch, or none if there are no rows; ``strided`` tensors pass their strides."""
+) -> Launch:
+    """One launch, without programs if there are no rows; ``strided`` tensors pass their strides."""
     first, (cos, sin) = strided[-1], tables
     heads = first.shape[-2]
     rows = first.numel() // first.shape[-1]
-    if rows == 0:
-        return
     half, nope = tiles.padded(flags.emb_dim // 2), 0 if skip_nope else tiles.padded(flags.nope_dim)
     tile = tiles.choose_tile(flags.tile, 2 * half + nope)
-    arguments = Arguments(
-        (*data, cos, sin, *positions.packing),
+    warps = tiles.choose_warps(tile * (2 * half + nope))
+    return Launch(
+        kernel, first.get_device(), -(-rows // tile),
         (rows, cos.shape[0], *positions.counts),
         (
             *positions.fixed, heads, flags.nope_dim,
@@ -178,10 +200,11 @@ def _launch(
             "R": flags.emb_dim, "HALF": half, "NOPE": nope, "ROWS": tile,
             "INVERSE": flags.inverse, "INTERLEAVED": flags.remove_interleaving,
         },
+        warps, shapes,
     )  # fmt: skip
-    launch(kernel, -(-rows // tile), arguments, tiles.choose_warps(tile * (2 * half + nope)))
 
 
+@not_compiled
 def fused_mla_rope_concat(
     nope: Tensor,
     rope: Tensor,
@@ -227,24 +250,9 @@ def fused_mla_rope_concat(
         ValueError: arguments that do not fit each other; values on the device are read only inside
             :func:`.validation.validation`, and a position outside the tables gives NaN.
     """
-    check_data("rope", rope)
-    check_data("nope", nope, rope)
-    if nope.shape[:-1] != rope.shape[:-1]:
-        raise ValueError(
-            f"Expected nope and rope with equal leading sizes but got {tuple(nope.shape)} and "
-            f"{tuple(rope.shape)}."
-        )
-    flags = Rotation(nope.shape[-1], rope.shape[-1], inverse, remove_interleaving, tile)
-    check_rotation(flags.emb_dim, flags.emb_dim)
-    check_tables(cos, sin, rope, flags.emb_dim)
-    positions = check_positions(
-        rope,
-        cos.shape[0],
-        cu_seqlens,
-        cu_seqlens_padded,
-        position_ids,
-        cp_rank,
-        cp_size,
-        whole_pack_table,
-    )
-    return _Concat.apply(nope, rope, cos, sin, positions, flags)  # type: ignore[no-any-return]
+    flags = Rotation(
+        nope.shape[-1], rope.shape[-1], inverse, remove_interleaving, tile,
+        cp_rank, cp_size, whole_pack_table,
+    )  # fmt: skip
+    packing = (cu_seqlens, cu_seqlens_padded, position_ids)
+    return _Concat.apply(nope, rope, cos, sin, packing, flags)  # type: ignore[no-any-return]

@@ -4,12 +4,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from . import tiles
-from .checks import check_no_overlap, check_positions
-from .out_of_place import Rotation, check_call, gradient, rotate_rows
-from .positions import Positions, save_positions
+from .launch import not_compiled, once_differentiable
+from .out_of_place import Rotation, forward_launch, gradient
+from .positions import Packing, in_use
 
 TILES = tiles.TILES
 
@@ -17,11 +16,12 @@ TILES = tiles.TILES
 class _RotateInPlace(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, t: Tensor, cos: Tensor, sin: Tensor, positions: Positions, flags: Rotation
+        ctx: Any, t: Tensor, cos: Tensor, sin: Tensor, packing: Packing, flags: Rotation
     ) -> Tensor:
-        rotate_rows(t, t, cos, sin, positions, flags, copy=False, transpose=False)
+        launch, packing = forward_launch((t, cos, sin, *packing), flags, True), in_use(packing)
+        launch(t, t, cos, sin, *packing)
         ctx.mark_dirty(t)
-        save_positions(ctx, cos, sin, positions)
+        ctx.save_for_backward(cos, sin, *packing)
         ctx.flags = flags
         return t
 
@@ -31,6 +31,7 @@ class _RotateInPlace(torch.autograd.Function):
         return gradient(ctx, grad), None, None, None, None
 
 
+@not_compiled
 def fused_mla_rope_inplace(
     t: Tensor,
     cos: Tensor,
@@ -65,22 +66,14 @@ def fused_mla_rope_inplace(
     Raises:
         ValueError: as there, and for a tensor that overlaps itself or is a leaf.
     """
-    flags = Rotation(nope_dim, emb_dim, inverse, remove_interleaving, rope_first, tile)
-    check_call(t, cos, sin, flags, rotary_interleaved)
-    check_no_overlap("t", t)
+    flags = Rotation(
+        nope_dim, emb_dim, rotary_interleaved, inverse, remove_interleaving, rope_first, tile,
+        cp_rank, cp_size, whole_pack_table,
+    )  # fmt: skip
+    packing = (cu_seqlens_q, cu_seqlens_padded, position_ids)
     if t.requires_grad and t.is_leaf and torch.is_grad_enabled():
         raise ValueError(
             "Expected t to be the result of an operation but it is a leaf that requires a "
             "gradient; use fused_mla_rope_out_of_place."
         )
-    positions = check_positions(
-        t,
-        cos.shape[0],
-        cu_seqlens_q,
-        cu_seqlens_padded,
-        position_ids,
-        cp_rank,
-        cp_size,
-        whole_pack_table,
-    )
-    return _RotateInPlace.apply(t, cos, sin, positions, flags)  # type: ignore[no-any-return]
+    return _RotateInPlace.apply(t, cos, sin, packing, flags)  # type: ignore[no-any-return]

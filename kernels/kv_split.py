@@ -6,20 +6,11 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from . import tiles
 from .checks import check_data, check_last_stride, check_positions, check_rotation, check_tables
-from .launch import Arguments, launch, not_compiled
-from .positions import (
-    Positions,
-    row_offset,
-    save_positions,
-    saved_positions,
-    strides,
-    table_row,
-    tile_rows,
-)
+from .launch import Launch, Shapes, not_compiled, once_differentiable, once_per_layout
+from .positions import Packing, Positions, row_offset, strides, table_row, tile_rows
 from .rotation import (
     copy_lanes,
     load_lanes,
@@ -148,8 +139,12 @@ class Split(NamedTuple):
     emb_dim: int
     k_dim: int
     v_dim: int
+    rotary_interleaved: bool
     remove_interleaving: bool
     tile: int | None
+    cp_rank: int
+    cp_size: int
+    whole_pack_table: bool
 
 
 class _KVSplit(torch.autograd.Function):
@@ -160,57 +155,89 @@ class _KVSplit(torch.autograd.Function):
         k_pos_emb: Tensor,
         cos: Tensor,
         sin: Tensor,
-        positions: Positions,
+        packing: Packing,
         flags: Split,
     ) -> tuple[Tensor, Tensor]:
-        lead = kv.shape[:-1]
-        key = torch.empty((*lead, flags.k_dim + flags.emb_dim), dtype=kv.dtype, device=kv.device)
-        value = torch.empty((*lead, flags.v_dim), dtype=kv.dtype, device=kv.device)
-        data = (kv, k_pos_emb, key, value)
-        _launch(kv_split_kernel, data, (cos, sin), (kv, k_pos_emb), lead, positions, flags)
-        save_positions(ctx, cos, sin, positions)
+        launch = _forward((kv, k_pos_emb, cos, sin, *packing), flags)
+        key, value = launch.outputs(kv)
+        launch(kv, k_pos_emb, key, value, cos, sin, *packing)
+        ctx.save_for_backward(cos, sin, *packing)
         ctx.flags = flags
         return key, value
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_key: Tensor, grad_value: Tensor) -> tuple[Tensor | None, ...]:
-        cos, sin, positions = saved_positions(ctx)
-        flags, lead = ctx.flags, grad_key.shape[:-1]
-        shapes = ((*lead, flags.k_dim + flags.v_dim), (*lead[:-1], 1, flags.emb_dim))
-        grads = [
-            torch.empty(shape, dtype=grad_key.dtype, device=grad_key.device) if needed else None
-            for shape, needed in zip(shapes, ctx.needs_input_grad[:2], strict=True)
-        ]
-        data, strided = (grad_key, grad_value, *grads), (grad_key, grad_value)
-        _launch(kv_split_backward_kernel, data, (cos, sin), strided, lead, positions, flags)
+        saved = ctx.saved_tensors
+        tensors = (grad_key, grad_value, *saved)
+        launch = _backward(tensors, ctx.flags, ctx.needs_input_grad[:2])
+        grads = launch.outputs(grad_key)
+        launch(grad_key, grad_value, *grads, *saved)
         return *grads, None, None, None, None
 
 
-@not_compiled
+@once_per_layout
+def _forward(tensors: tuple[Any, ...], flags: Split) -> Launch:
+    """Check the arguments of a call; its launch."""
+    kv, k_pos_emb, cos, sin, *packing = tensors
+    emb_dim, k_dim, v_dim = flags[:3]
+    check_data("kv", kv)
+    check_data("k_pos_emb", k_pos_emb, kv)
+    check_last_stride("kv", kv)
+    check_last_stride("k_pos_emb", k_pos_emb)
+    check_rotation(emb_dim, k_pos_emb.shape[-1], flags.rotary_interleaved, k_dim, v_dim)
+    lead = kv.shape[:-1]
+    if kv.shape[-1] != k_dim + v_dim or k_pos_emb.shape[:-1] != (*lead[:-1], 1):
+        raise ValueError(
+            f"Expected kv [..., H, {k_dim + v_dim}] and k_pos_emb [..., 1, {emb_dim}] but got "
+            f"{tuple(kv.shape)} and {tuple(k_pos_emb.shape)}."
+        )
+    check_tables(cos, sin, kv, emb_dim)
+    positions = check_positions(
+        kv, cos.shape[0], *packing, flags.cp_rank, flags.cp_size, flags.whole_pack_table
+    )
+    shapes = [(*lead, k_dim + emb_dim), (*lead, v_dim)]
+    return _launch(kv_split_kernel, shapes, (cos, sin), (kv, k_pos_emb), lead, positions, flags)
+
+
+@once_per_layout
+def _backward(tensors: tuple[Any, ...], flags: Split, needed: tuple[bool, bool]) -> Launch:
+    """The launch that gives those of the two gradients that are needed."""
+    grad_key, grad_value, cos, sin, *packing = tensors
+    lead = grad_key.shape[:-1]
+    positions = check_positions(
+        grad_key, cos.shape[0], *packing, flags.cp_rank, flags.cp_size, flags.whole_pack_table
+    )
+    every = ((*lead, flags.k_dim + flags.v_dim), (*lead[:-1], 1, flags.emb_dim))
+    shapes = [shape if asked else None for shape, asked in zip(every, needed, strict=True)]
+    return _launch(
+        kv_split_backward_kernel, shapes, (cos, sin), (grad_key, grad_value), lead, positions, flags
+    )
+
+
 def _launch(
     kernel: Any,
-    data: tuple[Tensor | None, ...],
+    shapes: Shapes,
     tables: tuple[Tensor, Tensor],
     strided: tuple[Tensor, Tensor],
     lead: torch.Size,
     positions: Positions,
     flags: Split,
-) -> None:
-    """One launch, or none if there are no rows; ``strided`` tensors pass their strides."""
+) -> Launch:
+    """One launch, without programs if there are no rows; ``strided`` tensors pass their strides."""
     rows, heads = lead.numel(), lead[-1]
-    if rows == 0:
-        return
     cos, sin = tables
     half, k, v = (tiles.padded(lanes) for lanes in (flags.emb_dim // 2, flags.k_dim, flags.v_dim))
     tile = tiles.choose_tile(flags.tile, 2 * half + k + v)
-    programs, sums = -(-rows // tile), ()
-    if kernel is kv_split_backward_kernel:
-        grad_kv, grad_shared = data[2:]
+    warps = tiles.choose_warps(tile * (2 * half + k + v))
+    programs = -(-rows // tile)
+    sums: tuple[int, ...] = ()
+    if kernel is kv_split_backward_kernel and rows > 0:
+        grad_kv, grad_shared = shapes
         sums = (0 if grad_shared is None else -(-(rows // heads) // tile),)
         programs = sums[0] + (0 if grad_kv is None else programs)
-    arguments = Arguments(
-        (*data, cos, sin, *positions.packing),
+    return Launch(
+        kernel, strided[0].get_device(), programs,
         (rows, cos.shape[0], *positions.counts, *sums),
         (
             *positions.fixed, heads, flags.k_dim, flags.v_dim,
@@ -221,10 +248,11 @@ def _launch(
             "R": flags.emb_dim, "HALF": half, "K": k, "V": v, "ROWS": tile,
             "INTERLEAVED": flags.remove_interleaving,
         },
+        warps, shapes,
     )  # fmt: skip
-    launch(kernel, programs, arguments, tiles.choose_warps(tile * (2 * half + k + v)))
 
 
+@not_compiled
 def fused_mla_rope_kv_split(
     kv: Tensor,
     k_pos_emb: Tensor,
@@ -274,19 +302,9 @@ def fused_mla_rope_kv_split(
         ValueError: arguments that do not fit each other; values on the device are read only inside
             :func:`.validation.validation`, and a position outside the tables gives NaN.
     """
-    check_data("kv", kv)
-    check_data("k_pos_emb", k_pos_emb, kv)
-    check_last_stride("kv", kv)
-    check_last_stride("k_pos_emb", k_pos_emb)
-    check_rotation(emb_dim, k_pos_emb.shape[-1], rotary_interleaved, k_dim, v_dim)
-    if kv.shape[-1] != k_dim + v_dim or k_pos_emb.shape[:-1] != (*kv.shape[:-2], 1):
-        raise ValueError(
-            f"Expected kv [..., H, {k_dim + v_dim}] and k_pos_emb [..., 1, {emb_dim}] but got "
-            f"{tuple(kv.shape)} and {tuple(k_pos_emb.shape)}."
-        )
-    check_tables(cos, sin, kv, emb_dim)
-    positions = check_positions(
-        kv, cos.shape[0], cu_seqlens_kv, cu_seqlens_padded, None, cp_rank, cp_size, whole_pack_table
-    )
-    flags = Split(emb_dim, k_dim, v_dim, remove_interleaving, tile)
-    return _KVSplit.apply(kv, k_pos_emb, cos, sin, positions, flags)  # type: ignore[no-any-return]
+    flags = Split(
+        emb_dim, k_dim, v_dim, rotary_interleaved, remove_interleaving, tile,
+        cp_rank, cp_size, whole_pack_table,
+    )  # fmt: skip
+    packing = (cu_seqlens_kv, cu_seqlens_padded, None)
+    return _KVSplit.apply(kv, k_pos_emb, cos, sin, packing, flags)  # type: ignore[no-any-return]

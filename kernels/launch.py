@@ -1,75 +1,142 @@
 """Launching a kernel in little host time.
 
-Triton works out anew at every launch what to compile: dtypes, alignment and divisors of some
-thirty arguments, half of the host time of a whole call.  It is the same for equal keys here, so the
-compiled kernel is kept and launched directly from the second call on.
+What a call demands of its arguments, and how it launches its kernel, follows from the layouts of
+its tensors and from its flags.  So it is worked out once for each combination and then kept, with
+the compiled kernel, which Triton would look up by thirty arguments at every launch.
 """
 
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce, wraps
+from operator import or_
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
+from triton import knobs
+from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
+from .validation import is_validating
 
-class Arguments(NamedTuple):
-    """The arguments of a kernel, in the order of its parameters.
-
-    Triton compiles for dtype and alignment of ``tensors`` (the first is not None) and for which
-    ``fixed`` are 1 or multiples of 16; ``constants`` are compiled in.  ``counts`` change from call
-    to call, and the kernel asks Triton not to look at them.
-    """
-
-    tensors: tuple[Tensor | None, ...]
-    counts: tuple[int, ...]
-    fixed: tuple[int, ...]
-    constants: dict[str, Any]
-
-
+P, R = ParamSpec("P"), TypeVar("R")
+Tensors = tuple[Tensor | None, ...]
+Shapes = Sequence[tuple[int, ...] | None]
+ALIGNED = 16  # bytes, the only alignment of a tensor that Triton compiles for
+KEPT = 4000  # launches: packs may differ at every step of a training
 # Left to itself, ptxas may spill a few bytes to get by with 32 or 56 registers; below level 4 it
 # does not, and needs no more registers for it.
 ASSEMBLER = "--register-usage-level=3"
-_compiled: dict[tuple[object, ...], Any] = {}
 
 
-def launch(kernel: Any, programs: int, arguments: Arguments, warps: int) -> None:
-    """Launch ``programs`` programs on the device of the tensors, contraction off."""
-    tensors, counts, fixed, constants = arguments
-    values = (*tensors, *counts, *fixed)
-    with torch.cuda.device_of(tensors[0]):
-        key = compiled_for(kernel.__name__, arguments, warps)
-        compiled = _compiled.get(key) if _is_stock() else None
-        if compiled is not None:
-            compiled[programs, 1, 1](*values, *constants.values())
-            return
-        compiled = kernel[(programs,)](
-            *values, **constants, num_warps=warps, enable_fp_fusion=False, ptx_options=ASSEMBLER
-        )
-        if compiled is not None and _is_stock():  # the interpreter compiles nothing
-            _compiled[key] = compiled
-
-
-def compiled_for(name: str, arguments: Arguments, warps: int) -> tuple[object, ...]:
-    """All that tells one compiled kernel from another, and perhaps more."""
-    tensors, counts, fixed, constants = arguments
-    kinds = [t if t is None else (t.get_device(), t.dtype, t.data_ptr() % 16 == 0) for t in tensors]
-    return name, warps, fixed, *constants.values(), *kinds, max(counts) >> 31
-
-
-def _is_stock() -> bool:
-    """Whether nobody has replaced Triton's launch path, e.g. to watch launches or change them."""
-    return JITFunction.run.__module__ == JITFunction.__module__
-
-
-def not_compiled(function: Callable[..., None]) -> Callable[..., None]:
+def not_compiled(function: Callable[P, R]) -> Callable[P, R]:
     """Keep ``torch.compile`` out: Inductor would compile the kernel with contraction on."""
     hidden = torch.compiler.disable(function)
 
     @wraps(function)
-    def called(*args: Any, **kwargs: Any) -> None:
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
         # eager calls do not pay for what `disable` does around each of them
-        (hidden if torch.compiler.is_compiling() else function)(*args, **kwargs)
+        return (hidden if torch.compiler.is_compiling() else function)(*args, **kwargs)
 
     return called
+
+
+def once_differentiable(backward: Callable[..., R]) -> Callable[..., R]:
+    """Torch's, and :func:`not_compiled`; only calls with ``create_graph`` pay for a grad mode."""
+    hidden = torch.compiler.disable(torch.autograd.function.once_differentiable(backward))
+
+    @wraps(backward)
+    def called(ctx: Any, *grads: Tensor) -> R:
+        plain = not (torch.is_grad_enabled() or torch.compiler.is_compiling())
+        return (backward if plain else hidden)(ctx, *grads)
+
+    return called
+
+
+@dataclass
+class Launch:
+    """One launch of ``kernel`` on the device of that number, complete but for its tensors.
+
+    Triton compiles for dtype and alignment of the tensors and for which ``fixed`` are 1 or
+    multiples of 16; ``constants`` are compiled in, and ``counts`` it is asked not to look at.
+    ``shapes`` are those of the tensors that the kernel fills, None for one that nobody asked for.
+    """
+
+    kernel: Any
+    device: int
+    programs: int
+    counts: tuple[int, ...]
+    fixed: tuple[int, ...]
+    constants: dict[str, Any]
+    warps: int
+    shapes: Shapes
+    _compiled: Any = None
+
+    def __post_init__(self) -> None:
+        self._numbers = (*self.counts, *self.fixed, *self.constants.values())
+
+    def outputs(self, like: Tensor) -> list[Any]:
+        """New tensors of these ``shapes``, or None, in dtype and device of ``like``."""
+        return [None if shape is None else like.new_empty(shape) for shape in self.shapes]
+
+    def __call__(self, *tensors: Tensor | None) -> None:
+        """Launch on the current stream with contraction off; nothing if there are no programs."""
+        if self.programs == 0:
+            return
+        addresses = [0 if t is None else t.data_ptr() for t in tensors]
+        direct = reduce(or_, addresses) % ALIGNED == 0 and not self._is_watched()
+        compiled = self._compiled
+        if direct and compiled and driver.active.get_current_device() == self.device:
+            compiled.run(
+                self.programs, 1, 1, driver.active.get_current_stream(self.device),
+                compiled.function, compiled.packed_metadata, None, None, None,
+                *addresses, *self._numbers,
+            )  # fmt: skip
+            return
+        compiled = self._through_triton(tensors)
+        if direct:
+            self._compiled = compiled
+
+    def _through_triton(self, tensors: Tensors) -> Any:
+        """Launch as Triton does, which compiles at first; None from the interpreter."""
+        with torch.cuda.device(self.device):
+            return self.kernel[(self.programs,)](
+                *tensors, *self.counts, *self.fixed, **self.constants,
+                num_warps=self.warps, enable_fp_fusion=False, ptx_options=ASSEMBLER,
+            )  # fmt: skip
+
+    def _is_watched(self) -> bool:
+        """Whether somebody hooked or replaced Triton's launch path, to see or change launches."""
+        return bool(
+            JITFunction.run.__module__ != JITFunction.__module__
+            or getattr(knobs.runtime.launch_enter_hook, "calls", True)
+            or getattr(knobs.runtime.launch_exit_hook, "calls", True)
+            or getattr(self.kernel, "pre_run_hooks", True)
+        )
+
+
+launches: dict[tuple[Any, ...], Launch] = {}
+
+
+def once_per_layout(make: Callable[..., Launch]) -> Callable[..., Launch]:
+    """Keep what ``make`` gives for tensors of some layouts and some flags.
+
+    Of a tensor it may look at nothing but shape, strides, dtype and device, and it holds none.
+    Inside :func:`.validation.validation` it is called every time, since values count then.
+    """
+
+    @wraps(make)
+    def made(tensors: Tensors, *flags: Any) -> Launch:
+        if is_validating():
+            return make(tensors, *flags)
+        layouts = [None if t is None else (t.shape, t.stride(), t.dtype, t.device) for t in tensors]
+        key = (make, *flags, *layouts)
+        launch = launches.get(key)
+        if launch is None:
+            launch = make(tensors, *flags)
+            if len(launches) >= KEPT:
+                launches.clear()
+            launches[key] = launch
+        return launch
+
+    return made

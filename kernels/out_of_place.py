@@ -9,16 +9,23 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from . import tiles
-from .checks import check_data, check_last_stride, check_positions, check_rotation, check_tables
-from .launch import Arguments, launch, not_compiled
+from .checks import (
+    check_data,
+    check_last_stride,
+    check_no_overlap,
+    check_positions,
+    check_rotation,
+    check_tables,
+)
+from .launch import Launch, not_compiled, once_differentiable, once_per_layout
 from .positions import (
+    Packing,
     Positions,
+    contiguous_strides,
+    in_use,
     row_offset,
-    save_positions,
-    saved_positions,
     strides,
     table_row,
     tile_rows,
@@ -96,56 +103,25 @@ class Rotation(NamedTuple):
 
     nope_dim: int
     emb_dim: int
+    rotary_interleaved: bool
     inverse: bool
     remove_interleaving: bool
     rope_first: bool
     tile: int | None
-
-
-@not_compiled
-def rotate_rows(
-    src: Tensor,
-    dst: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    positions: Positions,
-    flags: Rotation,
-    *,
-    copy: bool,
-    transpose: bool,
-) -> None:
-    """One launch from ``src`` to ``dst``, or none if there are no rows."""
-    heads, width = src.shape[-2:]
-    rows = src.numel() // width
-    if rows == 0:
-        return
-    half, nope = tiles.padded(flags.emb_dim // 2), tiles.padded(flags.nope_dim) if copy else 0
-    tile = tiles.choose_tile(flags.tile, 2 * half + nope)
-    arguments = Arguments(
-        (src, dst, cos, sin, *positions.packing),
-        (rows, cos.shape[0], *positions.counts),
-        (
-            *positions.fixed, heads, flags.nope_dim,
-            *strides(src), *strides(dst)[:3], cos.stride(0), sin.stride(0),
-        ),
-        {
-            "WHOLE_PACK": positions.whole_pack_table,
-            "R": flags.emb_dim, "HALF": half, "NOPE": nope, "ROWS": tile,
-            "INVERSE": flags.inverse, "TRANSPOSE": transpose,
-            "INTERLEAVED": flags.remove_interleaving, "ROPE_FIRST": flags.rope_first,
-        },
-    )  # fmt: skip
-    launch(rotate_kernel, -(-rows // tile), arguments, tiles.choose_warps(tile * (2 * half + nope)))
+    cp_rank: int
+    cp_size: int
+    whole_pack_table: bool
 
 
 class _RotateOutOfPlace(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, t: Tensor, cos: Tensor, sin: Tensor, positions: Positions, flags: Rotation
+        ctx: Any, t: Tensor, cos: Tensor, sin: Tensor, packing: Packing, flags: Rotation
     ) -> Tensor:
-        output = torch.empty(t.shape, dtype=t.dtype, device=t.device)
-        rotate_rows(t, output, cos, sin, positions, flags, copy=True, transpose=False)
-        save_positions(ctx, cos, sin, positions)
+        launch = forward_launch((t, cos, sin, *packing), flags, False)
+        (output,), packing = launch.outputs(t), in_use(packing)
+        launch(t, output, cos, sin, *packing)
+        ctx.save_for_backward(cos, sin, *packing)
         ctx.flags = flags
         return output
 
@@ -157,27 +133,74 @@ class _RotateOutOfPlace(torch.autograd.Function):
 
 def gradient(ctx: Any, grad: Tensor) -> Tensor:
     """The gradient of ``t`` as a new contiguous tensor; ``grad`` may have any strides."""
-    cos, sin, positions = saved_positions(ctx)
-    result = torch.empty(grad.shape, dtype=grad.dtype, device=grad.device)
-    rotate_rows(grad, result, cos, sin, positions, ctx.flags, copy=True, transpose=True)
-    return result
+    saved = ctx.saved_tensors
+    launch = _backward_launch((grad, *saved), ctx.flags)
+    (result,) = launch.outputs(grad)
+    launch(grad, result, *saved)
+    return result  # type: ignore[no-any-return]
 
 
-def check_call(
-    t: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    flags: Rotation,
-    rotary_interleaved: bool,
-) -> None:
-    """The demands that rotating in and out of place share."""
+@once_per_layout
+def forward_launch(tensors: tuple[Any, ...], flags: Rotation, in_place: bool) -> Launch:
+    """Check the arguments of a call, in place or not; its launch."""
+    t, cos, sin, *packing = tensors
     check_data("t", t)
     check_last_stride("t", t)
     width = t.shape[-1] - flags.nope_dim
-    check_rotation(flags.emb_dim, width, rotary_interleaved, flags.nope_dim)
+    check_rotation(flags.emb_dim, width, flags.rotary_interleaved, flags.nope_dim)
     check_tables(cos, sin, t, flags.emb_dim)
+    if in_place:
+        check_no_overlap("t", t)
+    positions = check_positions(
+        t, cos.shape[0], *packing, flags.cp_rank, flags.cp_size, flags.whole_pack_table
+    )
+    return _launch(t, cos, sin, positions, flags, in_place=in_place, transpose=False)
 
 
+@once_per_layout
+def _backward_launch(tensors: tuple[Any, ...], flags: Rotation) -> Launch:
+    grad, cos, sin, *packing = tensors
+    positions = check_positions(
+        grad, cos.shape[0], *packing, flags.cp_rank, flags.cp_size, flags.whole_pack_table
+    )
+    return _launch(grad, cos, sin, positions, flags, in_place=False, transpose=True)
+
+
+def _launch(
+    src: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    positions: Positions,
+    flags: Rotation,
+    *,
+    in_place: bool,
+    transpose: bool,
+) -> Launch:
+    """One launch, without programs if there are no rows, into ``src`` or a contiguous tensor."""
+    heads, width = src.shape[-2:]
+    rows = src.numel() // width
+    half, nope = tiles.padded(flags.emb_dim // 2), 0 if in_place else tiles.padded(flags.nope_dim)
+    tile = tiles.choose_tile(flags.tile, 2 * half + nope)
+    warps = tiles.choose_warps(tile * (2 * half + nope))
+    dst_strides = strides(src)[:3] if in_place else contiguous_strides(src.shape)
+    return Launch(
+        rotate_kernel, src.get_device(), -(-rows // tile),
+        (rows, cos.shape[0], *positions.counts),
+        (
+            *positions.fixed, heads, flags.nope_dim,
+            *strides(src), *dst_strides, cos.stride(0), sin.stride(0),
+        ),
+        {
+            "WHOLE_PACK": positions.whole_pack_table,
+            "R": flags.emb_dim, "HALF": half, "NOPE": nope, "ROWS": tile,
+            "INVERSE": flags.inverse, "TRANSPOSE": transpose,
+            "INTERLEAVED": flags.remove_interleaving, "ROPE_FIRST": flags.rope_first,
+        },
+        warps, [] if in_place else [src.shape],
+    )  # fmt: skip
+
+
+@not_compiled
 def fused_mla_rope_out_of_place(
     t: Tensor,
     cos: Tensor,
@@ -225,16 +248,9 @@ def fused_mla_rope_out_of_place(
         ValueError: arguments that do not fit each other; values on the device are read only inside
             :func:`.validation.validation`, and a position outside the tables gives NaN.
     """
-    flags = Rotation(nope_dim, emb_dim, inverse, remove_interleaving, rope_first, tile)
-    check_call(t, cos, sin, flags, rotary_interleaved)
-    positions = check_positions(
-        t,
-        cos.shape[0],
-        cu_seqlens_q,
-        cu_seqlens_padded,
-        position_ids,
-        cp_rank,
-        cp_size,
-        whole_pack_table,
-    )
-    return _RotateOutOfPlace.apply(t, cos, sin, positions, flags)  # type: ignore[no-any-return]
+    flags = Rotation(
+        nope_dim, emb_dim, rotary_interleaved, inverse, remove_interleaving, rope_first, tile,
+        cp_rank, cp_size, whole_pack_table,
+    )  # fmt: skip
+    packing = (cu_seqlens_q, cu_seqlens_padded, position_ids)
+    return _RotateOutOfPlace.apply(t, cos, sin, packing, flags)  # type: ignore[no-any-return]

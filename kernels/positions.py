@@ -1,12 +1,13 @@
 """Which rows a program works on, and which row of the cos/sin tables each of them uses."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import triton
 import triton.language as tl
-from torch import Tensor
+from torch import Size, Tensor
 
 FANOUT = tl.constexpr(64)
+Packing = tuple[Tensor | None, Tensor | None, Tensor | None]  # offsets, padded ones, position_ids
 
 
 class Positions(NamedTuple):
@@ -27,11 +28,6 @@ class Positions(NamedTuple):
     whole_pack_table: bool
 
     @property
-    def packing(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """The tensors, all None in SBHD."""
-        return self[:3]
-
-    @property
     def counts(self) -> tuple[int, int, int]:
         """What changes from call to call."""
         return self[3:6]
@@ -42,6 +38,11 @@ class Positions(NamedTuple):
         return self[6:8]
 
 
+def in_use(packing: Packing) -> Packing:
+    """What the kernels are given of a packing that was checked: positions need no offsets."""
+    return packing if packing[2] is None else (None, None, packing[2])
+
+
 def strides(t: Tensor) -> tuple[int, int, int, int]:
     """Elements between positions, batch entries (0 in THD), heads and lanes of a tensor."""
     if t.dim() == 4:
@@ -50,16 +51,10 @@ def strides(t: Tensor) -> tuple[int, int, int, int]:
     return s, 0, h, d
 
 
-def save_positions(ctx: Any, cos: Tensor, sin: Tensor, positions: Positions) -> None:
-    """Keep tables and positions for the backward, tensors where autograd sees them change."""
-    ctx.save_for_backward(cos, sin, *positions.packing)
-    ctx.numbers = positions[3:]
-
-
-def saved_positions(ctx: Any) -> tuple[Tensor, Tensor, Positions]:
-    """What :func:`save_positions` kept."""
-    cos, sin, *packing = ctx.saved_tensors
-    return cos, sin, Positions(*packing, *ctx.numbers)
+def contiguous_strides(shape: Size) -> tuple[int, int, int]:
+    """The first three of :func:`strides` of a contiguous tensor."""
+    heads, lanes = shape[-2:]
+    return shape[1:].numel(), heads * lanes if len(shape) == 4 else 0, lanes
 
 
 @triton.jit

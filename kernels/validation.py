@@ -27,6 +27,11 @@ def validation() -> Iterator[None]:
         _validating.reset(before)
 
 
+def is_validating() -> bool:
+    """Whether this thread or task is inside :func:`validation`."""
+    return _validating.get()
+
+
 def check_values(t: Tensor, positions: Positions, length: int) -> None:
     """Inside :func:`validation`, the rules of packing and that every position is in the tables.
 
@@ -38,7 +43,7 @@ def check_values(t: Tensor, positions: Positions, length: int) -> None:
         ValueError: offsets that do not begin at 0, fall, are not divisible among the ranks, do not
             leave room or pass the end of ``t``; a position outside the tables.
     """
-    if not _validating.get():
+    if not is_validating():
         return
     tokens = t.shape[0]
     if positions.position_ids is not None:

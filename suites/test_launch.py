@@ -1,133 +1,214 @@
-"""The compiled kernels that are kept: the right one for every call, with the right arguments."""
+"""The launches that are kept: the right one for every call, with the right arguments."""
 
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import parity
 import parity.kernels
 
-# In a process that does not interpret Triton, with a driver that notes launches: no GPU is needed.
-PRELUDE = f"""
+PATHS = f"""
 import parity, parity.kernels
 parity.__path__[:] = {list(parity.__path__)}
 parity.kernels.__path__ = {list(parity.kernels.__path__)}
+"""
+# In a process that does not interpret Triton, with a driver that notes launches: no GPU is needed.
+# Its current device is -1, which is torch's number for main memory.
+PRELUDE = """
+import importlib.util
 import json
+import sys
+from itertools import count
 from types import SimpleNamespace
 import torch
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
-from parity.catalog import resolve
-from parity.codegen.capture import capture
-from parity.codegen.cases import calls
+from parity.codegen.capture import Recorder, recording
 from parity.kernels import launch
-"""
-KEYS = """
-keys, seen = [], []
-stock = launch.compiled_for
-
-def noting(name, arguments, warps):
-    keys.append((name, warps, arguments, stock(name, arguments, warps)))
-    return keys[-1][-1]
-
-launch.compiled_for = noting
-spec = resolve("parity")["fused_mla_rope_out_of_place"]
-few = ("sbhd bfloat16", "inverse=True", "t:offset", "heads=8")
-for call in [call for call in calls(spec) if call.specialisation.endswith(few)]:
-    recorder, _ = capture(spec, call, "sm_90")
-    for item in recorder.launches:
-        source = item.source
-        told = (source.signature, source.constants, source.attrs, item.options)
-        seen.append(repr((item.kernel, told)))
-
-def ambiguous(short):
-    found = {}
-    for key, kernel in zip([short(*key) for key in keys], seen, strict=True):
-        found.setdefault(repr(key), set()).add(kernel)
-    return sum(len(kernels) > 1 for kernels in found.values())
-
-def kinds(arguments):
-    return [t if t is None else t.dtype for t in arguments.tensors]
-
-ambiguities = {
-    "kept": ambiguous(lambda name, warps, a, key: key),
-    "without fixed": ambiguous(lambda name, warps, a, key: [k for k in key if k != a.fixed]),
-    "without alignment": ambiguous(
-        lambda name, warps, a, key: (name, warps, a.fixed, a.constants, kinds(a))),
-    "without constants": ambiguous(
-        lambda name, warps, a, key: [k for k in key if not isinstance(k, (bool, int))]),
-}
-launch.compiled_for = stock
-"""
-LAUNCHES = """
-launched = []
-driver.set_active(SimpleNamespace(
-    get_current_device=lambda: 0, get_current_stream=lambda device: 0,
-    get_current_target=lambda: GPUTarget("cuda", 90, 32),
-    launcher_cls=lambda *_: lambda *arguments: launched.append(arguments),
-    utils=SimpleNamespace(
-        load_binary=lambda *_: (0, 1, 32, 0, 1024),
-        get_device_properties=lambda _: {"max_shared_mem": 232448}),
-))
 from parity.kernels.concat import fused_mla_rope_concat as concat
 from parity.kernels.kv_split import fused_mla_rope_kv_split as split
 from parity.kernels.out_of_place import fused_mla_rope_out_of_place as rotate
-wide, rope, table = torch.ones(4, 1, 2, 16), torch.ones(4, 1, 2, 8), torch.ones(4, 8)
+
+launched, loaded = [], count(1)
+driver.set_active(SimpleNamespace(
+    get_current_device=lambda: -1, get_current_stream=lambda device: 0,
+    get_current_target=lambda: GPUTarget("cuda", 90, 32),
+    launcher_cls=lambda *_: lambda *arguments: launched.append(arguments),
+    utils=SimpleNamespace(
+        load_binary=lambda *_: (0, next(loaded), 32, 0, 1024),
+        get_device_properties=lambda _: {"max_shared_mem": 232448}),
+))
+
+def tensor(*shape, dtype=torch.bfloat16, pitch=0, offset=0):
+    rows = torch.zeros(4096, dtype=dtype)[offset:].unfold(0, shape[-1], shape[-1] + pitch)
+    return rows[: torch.Size(shape[:-1]).numel()].unflatten(0, shape[:-1])
+
+def table(length=8, dtype=torch.float32, **layout):
+    return tensor(length, 16, dtype=dtype, **layout)
+"""
+KEYS = """
+def called(op, *tensors, **flags):
+    recorder = Recorder()
+    with recording(recorder):
+        op(*tensors, **flags)
+    (item,) = recorder.launches
+    numbers = [value for value in item.arguments.values() if isinstance(value, int)]
+    source = item.source
+    found.append(repr((
+        item.kernel, item.grid, numbers, source.signature, source.constants, source.attrs,
+        item.options)))
+
+def noting(self, *tensors):
+    noted.append((self, [t is None or t.data_ptr() % 16 == 0 for t in tensors]))
+    stock(self, *tensors)
+
+found, noted, stock = [], [], launch.Launch.__call__
+launch.Launch.__call__ = noting
+usual, cos = tensor(4, 1, 2, 32), table()
+for t, table_of_cos, flags in (
+    (usual, cos, {}), (tensor(4, 1, 2, 32), table(), {}), (usual[:3], cos, {}),
+    (usual, cos, {"inverse": True}), (usual, cos, {"tile": 4}), (usual, cos, {"rope_first": True}),
+    (tensor(4, 1, 2, 32, dtype=torch.float16), cos, {}), (tensor(4, 2, 2, 32), cos, {}),
+    (tensor(4, 1, 2, 32, pitch=3), cos, {}), (tensor(4, 1, 2, 32, offset=1), cos, {}),
+    (usual, table(offset=1), {}), (usual, table(pitch=1), {}), (usual, table(9)[1:], {}),
+):
+    called(rotate, t, table_of_cos, cos, 16, 16, **flags)
+    if table_of_cos is cos and "rope_first" not in flags:
+        called(concat, t[..., :16], t[..., 16:], cos, cos, **flags)
+launch.Launch.__call__ = stock
+keys = {id(kept): key for key, kept in launch.launches.items()}
+parts = [(keys[id(kept)], aligned) for kept, aligned in noted]
+
+def ambiguous(part):
+    of = {}
+    for each, what in zip(parts, found, strict=True):
+        of.setdefault(repr(part(*each)), set()).add(what)
+    return sum(len(several) > 1 for several in of.values())
+
+def without(index):
+    def part(key, aligned):
+        layouts = [k for k in key if isinstance(k, tuple) and isinstance(k[0], torch.Size)]
+        others = [k for k in key if k not in layouts]
+        return others, [layout[:index] + layout[index + 1 :] for layout in layouts], aligned
+    return part
+
+ambiguities = {
+    "whole": ambiguous(lambda key, aligned: (key, aligned)),
+    "without alignment": ambiguous(lambda key, aligned: key),
+    "without flags": ambiguous(
+        lambda key, aligned: ([k for k in key if not hasattr(k, "_fields")], aligned)),
+    **{f"without {name}": ambiguous(without(index))
+       for index, name in enumerate(("shapes", "strides", "dtypes"))},
+}
+keeps = len(launch.launches) < len(found)
+"""
+LAUNCHES = """
+wide, rope, cos, sin = tensor(4, 1, 2, 32), tensor(4, 1, 2, 16), table(), table()
+odd = table(offset=1)  # of the layout of cos, at no multiple of 16 bytes
+names = {t.data_ptr(): name for name, t in globals().items() if isinstance(t, torch.Tensor)}
+names[odd.data_ptr()] = "cos"
 OPS = {
-    "concat_kernel": lambda: concat(wide, rope, table, table),
-    "kv_split_kernel": lambda: split(wide, rope[:, :, :1], table, table, 8, 10, 6),
-    "rotate_kernel": lambda: rotate(wide, table, table, 8, 8),
+    "concat_kernel": lambda cos=cos: concat(wide, rope, cos, sin),
+    "kv_split_kernel": lambda cos=cos: split(wide, rope[:, :, :1], cos, sin, 16, 16, 16),
+    "rotate_kernel": lambda cos=cos: rotate(wide, cos, sin, 16, 16),
 }
 
 def shown(value):
-    return list(value.shape) if isinstance(value, torch.Tensor) else value
+    value = value.data_ptr() if isinstance(value, torch.Tensor) else int(value or 0)
+    return names.get(value, "new") if value > 2**32 else value
 
-def once(op, watched):
-    stock = launch.JITFunction.run
-    if watched:
-        launch.JITFunction.run = lambda self, *args, **kwargs: (
-            passed.append(self.__name__), stock(self, *args, **kwargs))[1]
-    OPS[op]()
-    launch.JITFunction.run = stock
+def told(call, *tables):
+    \"\"\"The last launch of a call, tensors by name, and whether it went through Triton.\"\"\"
+    through.clear()
+    call(*tables)
     grid, values = launched[-1][:3], launched[-1][9:]
-    return repr((grid, [shown(value) for value in values]))
+    return repr((grid, [shown(value) for value in values])), bool(through)
 
-passed = []
-told = {op: {once(op, False), once(op, False), once(op, True)} for op in OPS}
-launches = {
-    "same": [op for op, each in told.items() if len(each) == 1],
-    "kept": [key[0] for key in launch._compiled], "passed": passed,
-}
-print(json.dumps([ambiguities, launches]))
+def noting(self, *tensors):
+    through.append(self)
+    return stock(self, *tensors)
+
+def replaced(self, *args, **kwargs):
+    return run(self, *args, **kwargs)
+
+through, stock, run = [], launch.Launch._through_triton, launch.JITFunction.run
+launch.Launch._through_triton = noting
+launch.launches.clear()
+ways = {}
+for op, call in OPS.items():
+    launch.JITFunction.run = replaced
+    way = ways[op] = {"replaced from the first": told(call)}
+    launch.JITFunction.run = run
+    way |= {"odd": told(call, odd), "first": told(call), "second": told(call)}
+    way["odd again"] = told(call, odd)
+    (kernel,) = {kept.kernel for kept in launch.launches.values() if kept.kernel.__name__ == op}
+    launch.JITFunction.run = replaced
+    way["replaced"] = told(call)
+    launch.JITFunction.run = run
+    for name in ("launch_enter_hook", "launch_exit_hook"):
+        getattr(launch.knobs.runtime, name).add(replaced)
+        way[name] = told(call)
+        getattr(launch.knobs.runtime, name).remove(replaced)
+    kernel.pre_run_hooks.append(lambda *args, **kwargs: None)
+    way["pre_run_hook"] = told(call)
+    kernel.pre_run_hooks.clear()
+    driver.active.get_current_device = lambda: 0
+    way["other device"] = told(call)
+    driver.active.get_current_device = lambda: -1
+    way["last"] = told(call)
+
+file = sys.modules[concat.__module__].__file__
+where = importlib.util.spec_from_file_location("parity.kernels.other", file)
+other = importlib.util.module_from_spec(where)
+where.loader.exec_module(other)
+functions = []
+for op in (concat, other.fused_mla_rope_concat) * 2:
+    op(wide, rope, cos, sin)
+    functions.append(launched[-1][4])
+print(json.dumps([ambiguities, keeps, ways, functions]))
 """
 
 
 @pytest.fixture(scope="module")
-def found() -> list[dict[str, object]]:
+def told() -> list[Any]:
     """What the process says about keys and about launches."""
     path = os.pathsep.join([str(Path(parity.__file__).parent.parent), *filter(None, sys.path)])
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-c", PRELUDE + KEYS + LAUNCHES]
+    command = [sys.executable, "-c", PATHS + PRELUDE + KEYS + LAUNCHES]
     ended = subprocess.run(
         command, env=environment | {"PYTHONPATH": path}, capture_output=True, text=True
     )
     assert ended.returncode == 0, ended.stderr
-    told: list[dict[str, object]] = json.loads(ended.stdout.splitlines()[-1])
-    return told
+    found: list[Any] = json.loads(ended.stdout.splitlines()[-1])
+    return found
 
 
-def test_equal_keys_mean_equal_kernels(found: list[dict[str, object]]) -> None:
-    """Each part of the key is needed: without it one key stands for kernels that differ."""
-    ambiguities = found[0]
-    assert ambiguities["kept"] == 0
-    assert all(count for name, count in ambiguities.items() if name != "kept"), ambiguities
+def test_equal_keys_mean_equal_launches(told: list[Any]) -> None:
+    """Each part of the key is needed: without it one key stands for launches that differ."""
+    ambiguities, keeps, *_ = told
+    assert keeps
+    assert ambiguities.pop("whole") == 0
+    assert all(ambiguities.values()), ambiguities
 
 
-def test_a_kept_kernel_gets_what_triton_would_give_it(found: list[dict[str, object]]) -> None:
-    """And whoever replaces Triton's launch path, to watch or change launches, is not passed by."""
-    every = ["concat_kernel", "kv_split_kernel", "rotate_kernel"]
-    assert found[1] == {"same": every, "kept": every, "passed": every}
+def test_a_kept_kernel_gets_what_triton_would_give_it(told: list[Any]) -> None:
+    """And whoever watches or replaces Triton's launch path is not passed by."""
+    ways = told[2]
+    assert list(ways) == ["concat_kernel", "kv_split_kernel", "rotate_kernel"]
+    for way in ways.values():
+        assert len({launch for launch, _ in way.values()}) == 1, way
+        assert [name for name, (_, through_triton) in way.items() if not through_triton] == [
+            "second", "last"
+        ]  # fmt: skip
+
+
+def test_two_kernels_of_one_name_are_kept_apart(told: list[Any]) -> None:
+    """As two revisions have them, in one process, with equal tensors and flags."""
+    first, second, *again = told[3]
+    assert first != second
+    assert again == [first, second]

@@ -49,6 +49,7 @@ def _times(work: Workload, is_backward: bool) -> Iterator[dict[str, Any]]:
     from .timing import replayed
 
     tiles: Any = import_module("parity.kernels.tiles")
+    launch: Any = import_module("parity.kernels.launch")
     chosen_tile, chosen_warps = tiles.choose_tile, tiles.choose_warps
     make = backward if is_backward else forward
     copies = [copy(work, is_backward=is_backward, device=torch.device("cuda")) for _ in range(3)]
@@ -58,6 +59,7 @@ def _times(work: Workload, is_backward: bool) -> Iterator[dict[str, Any]]:
         for warps in (None,) if tile is None else WARPS:
             tiles.choose_tile = chosen_tile if tile is None else _always(tile)
             tiles.choose_warps = chosen_warps if warps is None else _always(warps)
+            launch.launches.clear()  # what was worked out with other choices
             time = replayed([make(work, OURS, each) for each in held], repeats=9)
             yield {
                 "workload": work.name,
