@@ -195,6 +195,7 @@ NOT_RUN = {
     "parity run --device cuda --against ours.jsonl": A_GPU,
     "parity run --ops megatron --root .parity/megatron/0.14.0 --device cpu "
     "--output megatron.jsonl": MEGATRON,
+    "parity run --ops megatron --root .parity/megatron/0.14.0": MEGATRON,
     "pytest -n 15 suites --ignore=suites/meta --ignore=suites/distributed": A_GPU,
     "python -m parity.bench.sweep sweep.json": A_GPU,
 }
