@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from .bounds import must_keep_bits, ulp
-from .comparators import Mismatch, non_finite, same_bits, structure, used_share, within
+from .comparators import Mismatch, beyond, non_finite, same_bits, structure
 from .effects import is_poison
 from .evidence import Evidence, Lanes
 from .guards import bits
@@ -123,7 +123,7 @@ def oracle_mismatch(lanes: Lanes) -> Mismatch | None:
     exact = must_keep_bits(actual.dtype, oracle=oracle, terms=lanes.terms)
     return (
         non_finite(actual=actual, expected=oracle)
-        or within(actual=actual, expected=oracle, limit=lanes.limit)
+        or beyond(share=lanes.share, actual=actual, expected=oracle)
         or same_bits(
             actual=actual,
             expected=oracle.to(actual.dtype),
@@ -137,9 +137,7 @@ def headroom(evidence: Evidence) -> dict[str, float]:
     """The largest share of its bound that each tensor uses; infinite where it is NaN."""
     largest = {}
     for joined in evidence.joined:
-        lanes = joined.lanes
-        share = used_share(actual=lanes.actual, expected=lanes.oracle, limit=lanes.limit)
-        share = share.nan_to_num(nan=torch.inf)
+        share = joined.lanes.share.nan_to_num(nan=torch.inf)
         for name, (start, end) in joined.places.items():
             largest[name] = float(share[start:end].max()) if start < end else 0.0
     return largest

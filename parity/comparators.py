@@ -91,6 +91,11 @@ def used_share(
 def within(*, actual: torch.Tensor, expected: torch.Tensor, limit: torch.Tensor) -> Mismatch | None:
     """``|actual - expected| <= limit`` for every element; a NaN difference is not accepted."""
     share = used_share(actual=actual, expected=expected, limit=limit)
+    return beyond(share=share, actual=actual, expected=expected)
+
+
+def beyond(*, share: torch.Tensor, actual: torch.Tensor, expected: torch.Tensor) -> Mismatch | None:
+    """The same for a share of the limit that is known."""
     return _mismatch("beyond bound", ~(share <= 1), actual, expected, share)
 
 

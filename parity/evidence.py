@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 
 from .bounds import limit, must_keep_bits
-from .comparators import structure
+from .comparators import structure, used_share
 from .observe import Observation
 from .oracle import Expectation, Tensors
 
@@ -19,14 +19,15 @@ class Lanes:
     """All that value checks know of a result, each tensor of its shape.
 
     Where any value is right (``undecided``, None if nowhere), ``actual``, ``oracle`` and
-    ``reference`` are zero.  ``limit`` is how far ``actual`` may be from ``oracle``, ``summed``
-    whether the result is a sum over heads.
+    ``reference`` are zero.  ``limit`` is how far ``actual`` may be from ``oracle``, ``share`` what
+    it uses of that, ``summed`` whether the result is a sum over heads.
     """
 
     actual: torch.Tensor
     oracle: torch.Tensor
     reference: torch.Tensor
     limit: torch.Tensor
+    share: torch.Tensor
     terms: torch.Tensor
     undecided: torch.Tensor | None
     summed: bool
@@ -106,20 +107,21 @@ class Evidence:
             magnitude=magnitude,
             terms=terms,
         )
-        undecided = magnitude.isfinite() & (magnitude + bound >= torch.finfo(actual.dtype).max)
-        undecided &= ~must_keep_bits(actual.dtype, oracle=oracle, terms=terms)
+        where = _near_overflow(actual.dtype, oracle, magnitude, terms, bound)
         if self.specified is not None:
-            undecided |= torch.cat([self._unspecified(name) for name in names])
-        where = undecided if bool(undecided.any()) else None
+            unspecified = torch.cat([self._unspecified(name) for name in names])
+            where = unspecified if where is None else where | unspecified
         places, end = {}, 0
         for name in names:
             start, end = end, end + self.seen.results[name].numel()
             places[name] = (start, end)
+        actual, oracle, reference = (_settled(t, where) for t in (actual, oracle, reference))
         lanes = Lanes(
-            actual=_settled(actual, where),
-            oracle=_settled(oracle, where),
-            reference=_settled(reference, where),
+            actual,
+            oracle,
+            reference,
             limit=bound,
+            share=used_share(actual=actual, expected=oracle, limit=bound),
             terms=terms,
             undecided=where,
             summed=first in (*spec.sums, *spec.rounded_sums),
@@ -146,6 +148,20 @@ def _row(tensors: Tensors, names: list[str]) -> torch.Tensor:
     return torch.cat([tensors[name].flatten() for name in names])
 
 
+def _near_overflow(
+    dtype: torch.dtype,
+    oracle: torch.Tensor,
+    magnitude: torch.Tensor,
+    terms: torch.Tensor,
+    bound: torch.Tensor,
+) -> torch.Tensor | None:
+    """Where a correct kernel may or may not overflow, None if nowhere."""
+    near = magnitude + bound >= torch.finfo(dtype).max
+    if not bool(near.any()):
+        return None
+    return near & magnitude.isfinite() & ~must_keep_bits(dtype, oracle=oracle, terms=terms)
+
+
 def _settled(tensor: torch.Tensor, undecided: torch.Tensor | None) -> torch.Tensor:
     return tensor if undecided is None else tensor.masked_fill(undecided, 0)
 
@@ -161,6 +177,7 @@ def _part(lanes: Lanes, start: int, end: int, shape: torch.Size) -> Lanes:
         cut(lanes.oracle),
         cut(lanes.reference),
         cut(lanes.limit),
+        cut(lanes.share),
         cut(lanes.terms),
         None if lanes.undecided is None else cut(lanes.undecided),
         lanes.summed,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import combinations
 from random import Random
 from typing import Any
@@ -26,7 +27,8 @@ SERVED = 32  # cases in a row that one compilation serves: a GPU spends more on 
 MANY_SEQUENCES = 70  # most of them empty: more than a search over cu_seqlens sees in one step
 
 
-def finite_axes(spec: OpSpec, layout: str) -> dict[str, Sequence[Any]]:
+@lru_cache(maxsize=64)
+def finite_axes(spec: OpSpec, layout: str) -> Mapping[str, Sequence[Any]]:
     """The axes of a layout that have finitely many values, simplest value first."""
     tables = spec.has("cos")
     axes: dict[str, Sequence[Any]] = {

@@ -55,10 +55,7 @@ def expect(inputs: Inputs) -> Expectation:
         reference=_backward(leaves, outputs, gradients),
         oracle=_in_float64(inputs, gradients, wide),
         magnitude=_in_float64(inputs, gradients, absolute, magnitude=True),
-        terms={
-            name: _terms(inputs, name, count)
-            for name, count in _in_float64(inputs, gradients, ones, magnitude=True).items()
-        },
+        terms=_terms(inputs, _in_float64(inputs, gradients, ones, magnitude=True)),
     )
     path = (inputs.spec.reference, inputs.case.layout)
     if path not in _PRECISE and _is_precise(expected, _in_float64(inputs, gradients, nudged)):
@@ -121,13 +118,15 @@ def _is_precise(expected: Expectation, nudged: Tensors) -> bool:
     return lanes > 0
 
 
-def _terms(inputs: Inputs, name: str, counted: torch.Tensor) -> torch.Tensor:
+def _terms(inputs: Inputs, counted: Tensors) -> Tensors:
     if inputs.spec.terms is not None:
-        return torch.full_like(counted, inputs.spec.terms)
-    if bool((counted != counted.round()).any()):
+        return {n: torch.full_like(count, inputs.spec.terms) for n, count in counted.items()}
+    every = torch.cat([count.flatten() for count in counted.values()])
+    if not torch.equal(every, every.round()):
+        odd = float(every[every != every.round()][0])
         raise ValueError(
-            f"Expected whole numbers of terms in {name} but got {float(counted.flatten()[0]):.3g}; "
-            f"a coefficient of {inputs.spec.reference!r} is a constant, so set OpSpec.terms."
+            f"Expected whole numbers of terms but got {odd:.3g}; a coefficient of "
+            f"{inputs.spec.reference!r} is a constant, so set OpSpec.terms."
         )
     return counted
 

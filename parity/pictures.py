@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from .bounds import ulp
 from .case import Case
@@ -35,18 +37,20 @@ def ulp_histograms(evidence: Evidence) -> dict[str, list[int]]:
     }
 
 
-def _bins(lanes: Lanes) -> torch.Tensor:
-    actual, oracle = lanes.actual.double(), lanes.oracle
-    mantissa, exponent = torch.frexp((actual - oracle).abs() / ulp(oracle, lanes.actual.dtype))
+def _bins(lanes: Lanes) -> NDArray[np.int64]:
+    actual, oracle = lanes.actual.double().numpy(), lanes.oracle.numpy()
+    steps = ulp(lanes.oracle, lanes.actual.dtype).numpy()
+    with np.errstate(all="ignore"):
+        mantissa, exponent = np.frexp(np.abs(actual - oracle) / steps)
     # (2^(k-1), 2^k] ends at a power of two, where a tie of the one rounding lies
-    bins = (exponent - (mantissa == 0.5).int() - SMALLEST + 1).clamp(1, ULP_BINS - 2)
-    bins[~actual.isfinite() | ~oracle.isfinite()] = ULP_BINS - 1
-    bins[(actual == oracle) | (actual.isnan() & oracle.isnan())] = 0
+    bins: NDArray[np.int64] = np.clip(exponent - (mantissa == 0.5) - SMALLEST + 1, 1, ULP_BINS - 2)
+    bins[~(np.isfinite(actual) & np.isfinite(oracle))] = ULP_BINS - 1
+    bins[(actual == oracle) | (np.isnan(actual) & np.isnan(oracle))] = 0
     return bins
 
 
-def _counted(bins: torch.Tensor) -> list[int]:
-    counts: list[int] = torch.bincount(bins, minlength=ULP_BINS).tolist()
+def _counted(bins: NDArray[np.int64]) -> list[int]:
+    counts: list[int] = np.bincount(bins, minlength=ULP_BINS).tolist()
     while counts and not counts[-1]:
         counts.pop()
     return counts

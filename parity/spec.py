@@ -155,6 +155,10 @@ class OpSpec:
         for variant in self.gradients:
             _one_of(f"gradients of op {self.name!r}", variant, STRIDES)
 
+    def __hash__(self) -> int:
+        """Equal contracts have one name; most of the fields are mappings, which have no hash."""
+        return hash(self.name)
+
     def _check_axes(self) -> None:
         """Every axis has values, and every word of a shape is an axis."""
         if not self.outputs:

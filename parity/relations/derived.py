@@ -185,15 +185,15 @@ def _mismatch(
     original = evidence.seen.results[name]
     if result is None:
         return Mismatch("shape", "is missing from the derived run")
-    places = derived.ours(torch.arange(original.numel()).view_as(original))
     found = derived.theirs(result)
-    like = torch.empty(places.shape, dtype=original.dtype)
-    if mismatch := structure(actual=found, expected=like, strides=False):
+    if mismatch := structure(actual=found, expected=derived.ours(original), strides=False):
         return mismatch
-    mapped = original.flatten().clone()
-    mapped[places.flatten()] = found.flatten()
-    actual = evidence.settled(name, mapped.view(original.shape))
-    return agreement(evidence, name, actual, evidence.lanes(name).actual)
+    if derived.ours is not whole:
+        places = derived.ours(torch.arange(original.numel()).view_as(original))
+        mapped = original.flatten().clone()
+        mapped[places.flatten()] = found.flatten()
+        found = mapped.view(original.shape)
+    return agreement(evidence, name, evidence.settled(name, found), evidence.lanes(name).actual)
 
 
 def agreement(evidence: Evidence, name: str, actual: Tensor, expected: Tensor) -> Mismatch | None:
