@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,9 @@ class Case:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, with ``schema_version``."""
-        document = asdict(self) | {"lengths": list(self.lengths), "gaps": list(self.gaps)}
+        document = {item.name: getattr(self, item.name) for item in fields(self)}
+        document |= {name: dict(document[name]) for name in _MAPPINGS}
+        document |= {name: list(document[name]) for name in _COUNTS}
         return {"schema_version": SCHEMA_VERSION} | document
 
     def to_json(self) -> str:

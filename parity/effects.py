@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -86,15 +86,18 @@ def _new_bytes(result: object, given: object) -> int:
     return sum(fresh.values())
 
 
-def _tensors(given: object) -> Iterator[torch.Tensor]:
+def _tensors(given: object) -> list[torch.Tensor]:
     """The tensors among the arguments or results of an operator: in tuples, lists and dicts."""
-    if isinstance(given, torch.Tensor):
-        yield given
-    elif isinstance(given, tuple | list):
-        for item in given:
-            yield from _tensors(item)
-    elif isinstance(given, dict):
-        yield from _tensors(list(given.values()))
+    found, left = [], [given]
+    while left:
+        item = left.pop()
+        if isinstance(item, torch.Tensor):
+            found.append(item)
+        elif isinstance(item, tuple | list):
+            left += item
+        elif isinstance(item, dict):
+            left += item.values()
+    return found
 
 
 def _address(tensor: torch.Tensor) -> int:
