@@ -56,7 +56,7 @@ def narrow_positions(t: Tensor, cos: Tensor, sin: Tensor, **options: Any) -> Ten
     ],
 )
 def test_positions_in_sixteen_bits_are_found(candidate: str, passes: bool) -> None:
-    spec = replace(OPS[NAME], candidate=candidate, tiles={}, refuses=())
+    spec = replace(OPS[NAME], candidate=candidate, tiles={}, refuses=(), outside="unspecified")
     cases = [replace(case, tile={}) for case in far_cases()]
     assert len(cases) == 2
     assert [run_case(spec, case).status == "passed" for case in cases] == [passes] * 2

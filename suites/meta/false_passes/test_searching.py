@@ -23,6 +23,7 @@ SPEC = replace(
     tiles={"tile": (None, 4)},
     refuses=(),
     validating=None,
+    outside="unspecified",  # plain PyTorch raises
 )
 
 
