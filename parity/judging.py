@@ -220,9 +220,9 @@ def _failures(
 
 
 def _largest(finding: Finding, *arms: Mapping[str, Finding]) -> bool:
-    """Whether one arm only shows this failure at this size: it grew, or it shrank."""
+    """Whether one of two arms that both fail like this does so at this size: it grew or shrank."""
     alike = [[f for f in arm.values() if f.family == finding.family] for arm in arms]
-    reached = [max(map(size_of, findings), default=0) for findings in alike]
+    reached = [max(map(size_of, findings)) for findings in alike]
     return min(reached) < size_of(finding)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -369,11 +370,11 @@ CODES = {
 }
 
 
-@given(st.sets(st.sampled_from(Cause)))
-def test_the_exit_code_is_that_of_the_worst_verdict(found: set[Cause]) -> None:
-    codes = {CODES[verdict] for verdict in found}
-    worst = next((code for code in (1, 5, 10) if code in codes), 0)
-    assert exit_code(Row("t", verdict, "", "") for verdict in found) == worst
+def test_the_exit_code_is_that_of_the_worst_verdict() -> None:
+    for found in ((), *itertools.combinations(Cause, 2)):
+        codes = {CODES[verdict] for verdict in found}
+        worst = next((code for code in (1, 5, 10) if code in codes), 0)
+        assert exit_code(Row("t", verdict, "", "") for verdict in found) == worst
 
 
 def test_every_verdict_has_its_exit_code() -> None:
