@@ -136,7 +136,7 @@ def read(path: Path) -> Iterator[Record]:
     for number, line in enumerate(lines[:-1], start=1):
         try:
             yield Record.from_dict(json.loads(line))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"Expected a record in line {number} of {path} but got {error}; "
                 "delete the line, or move the folder of that run away."
