@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from ..git import Refused
 from ..record import export_json
 from .arms import perform, trees
 from .cause import Row, counts, exit_code
@@ -84,13 +83,7 @@ def _conclude(base: Results, head: Results, cross: Results, target: Path | None)
 
     rows = classify(base, head, cross)
     if target:
-        try:
-            export_json(target, document(rows))
-        except OSError as error:
-            raise Refused(
-                f"Expected to write {target} but the system says: {error.strerror}; "
-                "name a file in a folder that can be written."
-            ) from error
+        export_json(target, document(rows))
     click.echo(markdown(base, head, rows))
     return int(exit_code(rows))
 

@@ -22,7 +22,7 @@ from .results import SESSION, Failure, Outcome, Results, merge
 from .signature import frames_of_stack, own_frame, placed
 
 GRACE = 5.0  # seconds between asking a process to end and killing it
-PLUGIN = "parity_triage_plugin"
+PLUGIN = "parity_triage.plugin"
 # A hook that runs parity hands these on; the suite's own git commands would follow them.
 _OF_A_HOOK = ("GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE", "GIT_PREFIX", "GIT_COMMON_DIR")
 
@@ -90,9 +90,10 @@ def run(place: Place, command: list[str], deadline: float, only: list[str] | Non
 
 def _environment(place: Place, token: str, only: list[str] | None) -> dict[str, str]:
     """The user's environment, with the arm first on the import path and our plugin loaded."""
-    plugins = place.folder / "plugin"
-    plugins.mkdir()
-    shutil.copy(Path(__file__).with_name("plugin.py"), plugins / f"{PLUGIN}.py")
+    plugins = place.folder / "plugins"
+    copied = (plugins / PLUGIN.replace(".", "/")).with_suffix(".py")
+    copied.parent.mkdir(parents=True)
+    shutil.copy(Path(__file__).with_name("plugin.py"), copied)
     environment = {name: text for name, text in os.environ.items() if name not in _OF_A_HOOK}
     sources = [folder for folder in (place.tree / "src", place.tree) if folder.is_dir()]
     path = [*map(str, (plugins, *sources)), environment.get("PYTHONPATH", "")]
