@@ -34,6 +34,13 @@ def copy_kernel(X, OUT, count, N: tl.constexpr, SHIFT: tl.constexpr):
 
 
 @triton.jit
+def padded_row_kernel(TABLE, OUT, width, N: tl.constexpr):
+    lane = tl.arange(0, N)
+    row = tl.load(TABLE + tl.program_id(0) * width + lane)
+    tl.store(OUT + tl.program_id(0) * width + lane, row, mask=lane < width)
+
+
+@triton.jit
 def neighbour_kernel(X, OUT, N: tl.constexpr):
     program = tl.program_id(0)
     lane = tl.arange(0, N)
@@ -116,6 +123,16 @@ def test_a_narrow_view_of_a_wide_storage() -> None:
     assert [finding.kind for finding in traced.findings] == ["read_out_of_view"]
     assert traced.findings[0].count == 8
     assert kinds(lambda: copy_kernel[(1,)](wide[:, :8], torch.zeros(16), 8, N=16, SHIFT=0)) == set()
+
+
+def test_a_row_of_a_contiguous_table_ends_where_the_next_begins() -> None:
+    """As `docs/what-a-tier-sees.md` says: only behind the last row lies nothing of the table."""
+    table = torch.randn(3, 6)
+    with trace() as traced:
+        padded_row_kernel[(3,)](table, torch.zeros(3, 6), 6, N=8)
+    found = [(one.kind, one.place, one.program, one.count) for one in traced.findings]
+    assert found == [("read_out_of_storage", "element 18 of 18", (2, 0, 0), 2)]
+    assert kinds(lambda: padded_row_kernel[(2,)](table, torch.zeros(3, 6), 6, N=8)) == set()
 
 
 def test_what_is_left_unwritten_and_what_is_read_before_it_is_written() -> None:
