@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import parity
 import parity.kernels
+from parity.kernels import launch
+from parity.kernels.out_of_place import fused_mla_rope_out_of_place
+from parity.runner import device
 
 PATHS = f"""
 import parity, parity.kernels
@@ -212,3 +216,15 @@ def test_two_kernels_of_one_name_are_kept_apart(told: list[Any]) -> None:
     first, second, *again = told[3]
     assert first != second
     assert again == [first, second]
+
+
+def test_no_more_launches_are_kept_than_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packs may differ at every step of a training, and what is kept must not grow with them."""
+    monkeypatch.setattr(launch, "KEPT", 2)
+    launch.launches.clear()
+    table = torch.ones(9, 2, device=device())
+    for length in (1, 2, 3, 4, 5, 5):
+        fused_mla_rope_out_of_place(
+            torch.ones(length, 1, 1, 2, device=device()), table, table, 0, 2
+        )
+        assert 0 < len(launch.launches) <= 2
