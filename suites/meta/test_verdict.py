@@ -125,6 +125,7 @@ FAILURES = [
     ([STOPPED], [LARGE], [SMALL], "FR"),
     ([STOPPED], [SMALL], [LARGE], "FP"),
     ([STOPPED], [RAISED], [RAISED], "FP"),
+    ([RAISED], [STOPPED], [STOPPED], "FR"),
 ]
 MEANINGS = {
     "P": Verdict.PRE_EXISTING,
@@ -144,6 +145,9 @@ def test_every_pair_of_failures(
     )
     found = [item for item in verdicts(*pair) if item.case_id == "c"]
     assert [item.verdict for item in found] == [MEANINGS[letter] for letter in expected]
+    assert all(
+        item.sentence.endswith((WRONG.sentence, "Gradient wrong.", "It raised.")) for item in found
+    )
 
 
 @pytest.mark.parametrize(
@@ -309,6 +313,9 @@ def test_cases_with_one_reason_belong_together_and_so_do_failures_of_one_kind() 
     ):
         (found,) = verdicts([base], [head])
         assert found.family == family
+    dearer = [replace(PASSED, cost={"forward launches": count}) for count in (1, 2)]
+    (_, found) = verdicts(dearer[:1], dearer[1:])
+    assert found.signature == found.family == "cost | forward launches"
     (found,) = verdicts([PASSED], [record("c", LARGE)])
     assert found.signature == "values | output | mismatch | far off | last row"
     assert found.size == 3
