@@ -84,13 +84,13 @@ def bench(
 
 
 def _bench_revisions(base: str | None, head: str | None, only: str, file: Path | None) -> int:
-    from ..record import write_json
+    from ..record import export_json
     from .compare import compare, show
 
     rows, code = show(compare(base, head, only))
     if file is not None:
         document = {"comparisons": rows, "machine": _machine()}
-        write_json(file, {"schema_version": SCHEMA_VERSION} | document)
+        export_json(file, {"schema_version": SCHEMA_VERSION} | document)
     return code
 
 
