@@ -135,18 +135,15 @@ def _hazards(blank: Judgement, base: Record, head: Record) -> list[Judgement]:
 
 
 def _not_run(blank: Judgement, head: Record) -> list[Judgement]:
-    """What this tier checks and could not check of head, which is no pass; once for a reason."""
-    checks: dict[str, list[str]] = {}
-    for check, reason in head.not_run.items():
-        checks.setdefault(reason, []).append(check)
+    """What this tier checks and could not check of head, which is no pass."""
     return [
         _found(
             blank,
             Verdict.NOT_RUN,
-            Finding(", ".join(names), "", "not run"),
-            f"The checks {', '.join(names)} did not run: {reason}.",
+            Finding(gap.partition(": ")[0], "", "not run"),
+            f"Not checked, {gap}.",
         )
-        for reason, names in checks.items()
+        for gap in head.gaps()
     ]
 
 

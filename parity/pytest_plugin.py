@@ -251,11 +251,9 @@ def pytest_terminal_summary(
     if counts:
         shown = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
         terminalreporter.write_line(f"parity: {counts.total()} cases: {shown}; {folder}")
-    gaps = Counter((r.op, ", ".join(r.not_run)) for r in records if r.not_run)
-    for (name, checks), count in sorted(gaps.items()):
-        terminalreporter.write_line(
-            f"parity: NOT_RUN {name}: {checks} in {count} cases, whose records say why"
-        )
+    gaps = Counter((record.op, gap) for record in records for gap in record.gaps())
+    for (name, gap), count in sorted(gaps.items()):
+        terminalreporter.write_line(f"parity: NOT_RUN {name}, {count} cases: {gap}")
     for name, seen, possible in _covered(session):
         terminalreporter.write_line(
             f"parity: {name} covered {seen} of {possible} pairs of finite choices"

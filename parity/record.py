@@ -93,6 +93,13 @@ class Record:
                 f"Expected at least one check behind status {self.status!r} but got none."
             )
 
+    def gaps(self) -> list[str]:
+        """What did not run and why, in one line for each reason."""
+        checks: dict[str, list[str]] = {}
+        for check, reason in sorted(self.not_run.items()):
+            checks.setdefault(reason, []).append(check)
+        return [f"{', '.join(names)}: {reason}" for reason, names in checks.items()]
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, with ``schema_version``."""
         return {"schema_version": SCHEMA_VERSION} | asdict(self)

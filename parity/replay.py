@@ -180,7 +180,7 @@ def judge(before: Record | None, now: Record) -> Replayed:
     if now.status == "unsupported":
         return Replayed("UNSUPPORTED", (now.reason,), Exit.NOTHING_COMPARED)
     if now.status == "passed":
-        gaps = (f"NOT_RUN {check}: {reason}." for check, reason in now.not_run.items())
+        gaps = (f"NOT_RUN {gap}." for gap in now.gaps())
         hazards = (hazard.sentence for hazard in now.hazards)
         return Replayed(_passed(before, now), (*hazards, *gaps), Exit.OK)
     alike = before is not None and _signatures(before) == _signatures(now)

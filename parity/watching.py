@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -58,14 +57,12 @@ def everything_watched(seen: Observation) -> bool:
 def unseen(seen: Observation) -> str:
     """Which accesses of kernels no trace saw, and why; empty where all were, or none ran here."""
     traces = seen.traces.values()
-    alone = sum((traced.unwatched for traced in traces), Counter[tuple[str, str]]())
     told = [
-        f"{count} {'program' if count == 1 else 'programs'} of {kernel} ran untraced, through "
-        f"Triton's stock interpreter ({reason})"
-        for (kernel, reason), count in sorted(alone.items())
+        f"programs of {kernel} ran untraced, through Triton's stock interpreter ({reason})"
+        for kernel, reason in sorted({alone for traced in traces for alone in traced.unwatched})
     ]
-    if lanes := sum(traced.unchecked for traced in traces):
-        told.append(f"{lanes} lanes went through pointers that belong to no tensor argument")
+    if any(traced.unchecked for traced in traces):
+        told.append("lanes went through pointers that belong to no tensor argument")
     return "; ".join(told)
 
 

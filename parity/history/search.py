@@ -165,5 +165,7 @@ def _missing(search: Search, records: Mapping[str, Record]) -> Iterator[Missing]
             reasons[case.op, "The night ended before its turn."] += 1
         elif record.status not in ANSWERS:
             reasons[case.op, f"{record.status}: {record.reason}"] += 1
+        else:
+            reasons.update((case.op, gap) for gap in record.gaps())
     for (op, reason), count in reasons.items():
         yield Missing(op, reason, count)

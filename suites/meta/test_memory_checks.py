@@ -192,9 +192,10 @@ def test_a_trace_with_gaps_is_no_pass_of_the_checks_that_need_it() -> None:
     assert not set(head.not_run) & set(head.checks)
     verdicts = judge({head.case_id: "twice"}, {head.case_id: base}, {head.case_id: head})
     assert [item.verdict for item in verdicts] == [Verdict.IDENTICAL, Verdict.NOT_RUN]
-    assert verdicts[-1].signature == "reads, order, hazard, traffic | not run"
-    untraced = "of twice_kernel ran untraced, through Triton's stock interpreter (histogram)."
+    assert verdicts[-1].signature == "hazard, order, reads, traffic | not run"
+    untraced = "twice_kernel ran untraced, through Triton's stock interpreter (histogram)."
     assert untraced in verdicts[-1].sentence
     assert exit_code(item.verdict for item in verdicts) == Exit.INCONCLUSIVE
+    assert Record.from_dict(head.to_dict()).gaps() == head.gaps()
     better = judge({head.case_id: "twice"}, {head.case_id: head}, {head.case_id: base})
     assert {item.verdict for item in better} == {Verdict.IDENTICAL}
