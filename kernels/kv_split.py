@@ -187,9 +187,10 @@ def _forward(tensors: tuple[Any, ...], flags: Split) -> Launch:
     check_last_stride("k_pos_emb", k_pos_emb)
     check_rotation(emb_dim, k_pos_emb.shape[-1], flags.rotary_interleaved, k_dim, v_dim)
     lead = kv.shape[:-1]
-    if kv.shape[-1] != k_dim + v_dim or k_pos_emb.shape[:-1] != (*lead[:-1], 1):
+    shared = (*lead[:-1], 1)
+    if lead[-1] == 0 or kv.shape[-1] != k_dim + v_dim or k_pos_emb.shape[:-1] != shared:
         raise ValueError(
-            f"Expected kv [..., H, {k_dim + v_dim}] and k_pos_emb [..., 1, {emb_dim}] but got "
+            f"Expected kv [..., H > 0, {k_dim + v_dim}] and k_pos_emb [..., 1, {emb_dim}] but got "
             f"{tuple(kv.shape)} and {tuple(k_pos_emb.shape)}."
         )
     check_tables(cos, sin, kv, emb_dim)

@@ -53,9 +53,10 @@ def fused_mla_rope_kv_split(
         ValueError: shapes that do not fit, malformed packing, or positions outside the tables.
     """
     check_rotation(emb_dim, k_pos_emb.shape[-1], rotary_interleaved, k_dim, v_dim)
-    if kv.shape[-1] != k_dim + v_dim or k_pos_emb.shape[:-1] != (*kv.shape[:-2], 1):
+    *lead, heads, lanes = kv.shape
+    if heads == 0 or lanes != k_dim + v_dim or k_pos_emb.shape[:-1] != (*lead, 1):
         raise ValueError(
-            f"Expected kv [..., H, {k_dim + v_dim}] and k_pos_emb [..., 1, {emb_dim}] but got "
+            f"Expected kv [..., H > 0, {k_dim + v_dim}] and k_pos_emb [..., 1, {emb_dim}] but got "
             f"{tuple(kv.shape)} and {tuple(k_pos_emb.shape)}."
         )
     cos, sin = look_up_tables(
