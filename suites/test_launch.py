@@ -123,15 +123,22 @@ OPS = {
 }
 
 def shown(value):
-    value = value.data_ptr() if isinstance(value, torch.Tensor) else int(value or 0)
-    return names.get(value, "new") if value > 2**32 else value
+    address = value.data_ptr() if isinstance(value, torch.Tensor) else value
+    return address and names.get(address, "new")
+
+def counting(self, *tensors):
+    given[:] = [len(tensors)]
+    return launching(self, *tensors)
 
 def told(call, *tables):
     \"\"\"The last launch of a call, tensors by name, and whether it went through Triton.\"\"\"
     through.clear()
     call(*tables)
-    grid, values = launched[-1][:3], launched[-1][9:]
-    return repr((grid, [shown(value) for value in values])), bool(through)
+    grid, values, (count,) = launched[-1][:3], launched[-1][9:], given
+    tensors, numbers = values[:count], values[count:]
+    return repr((
+        grid, [shown(value) or 0 for value in tensors], [int(value or 0) for value in numbers],
+    )), bool(through)
 
 def noting(self, *tensors):
     through.append(self)
@@ -141,7 +148,8 @@ def replaced(self, *args, **kwargs):
     return run(self, *args, **kwargs)
 
 through, stock, run = [], launch.Launch._through_triton, launch.JITFunction.run
-launch.Launch._through_triton = noting
+given, launching = [], launch.Launch.__call__
+launch.Launch._through_triton, launch.Launch.__call__ = noting, counting
 launch.launches.clear()
 ways = {}
 for op, call in OPS.items():
