@@ -63,7 +63,7 @@ def check_values(t: Tensor, positions: Positions, length: int) -> None:
             f"Expected at least {int(places[-1]) // size} tokens for this pack but got {tokens}."
         )
     first = starts[:-1] if positions.whole_pack_table else torch.zeros_like(lengths)
-    unused = rank * (lengths // (2 * size)) if size > 1 else torch.zeros_like(lengths)
+    unused = rank * (lengths // (2 * size))
     last = (first + lengths - unused - 1)[lengths > 0]
     row_of_padding = torch.zeros(min(tokens, 1), dtype=torch.int64)
     _check_inside(torch.cat([last, row_of_padding]), length)
@@ -74,8 +74,6 @@ def _offsets(positions: Positions) -> tuple[Tensor, Tensor]:
     starts, padded = (
         None if offsets is None else offsets.to("cpu", torch.int64) for offsets in positions[:2]
     )
-    if starts is None:
-        starts = torch.zeros(1, dtype=torch.int64)
     places = starts if padded is None else padded
     if int(starts[0]) != 0 or int(places[0]) != 0:
         raise ValueError(

@@ -65,8 +65,11 @@ def _accepted(inputs: Inputs, name: str, call: Arguments) -> list[Finding]:
     try:
         with _context(inputs, name):
             candidate_function(inputs.spec.candidate)(**call)
-    except ValueError as error:
-        sentence = f"Expected a legal call to pass validation but it raised ValueError: {error}"
+    except Unsupported:
+        raise
+    except Exception as error:  # noqa: BLE001  # a legal call may raise nothing
+        raised = f"{type(error).__name__}: {error}"
+        sentence = f"Expected a legal call to pass validation but it raised {raised}"
         return [Finding(f"refuses:{name}", "forward", "it refused a legal call", sentence=sentence)]
     return []
 

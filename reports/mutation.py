@@ -25,6 +25,9 @@ def show(output: Console, document: dict[str, Any]) -> None:
         if mutant["status"] == "survived":
             output.print(f"\n{_sentence(mutant)}", markup=False, soft_wrap=True)
     output.print(f"\n{summary(document)}", markup=False, soft_wrap=True)
+    if document["left"]:
+        left = f"Interrupted; {document['left']} mutants are left, the same command goes on."
+        output.print(left, markup=False, soft_wrap=True)
 
 
 def _sentence(mutant: dict[str, Any]) -> str:

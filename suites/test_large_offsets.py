@@ -9,14 +9,17 @@ and not somebody else's memory.
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.runtime.interpreter import interpreter_builder
 
 from parity.catalog import resolve
 from parity.comparators import same_bits
+from parity.cpu_tier.engine import Engine
 from parity.inputs import shape_of
 from parity.observe import candidate_function
 from parity.runner import device
@@ -131,6 +134,62 @@ def test_a_far_gradient_is_a_near_gradient(buffer: Tensor, op: str, output: int,
     ]
     for wanted, got in zip(*found, strict=True):
         assert same_bits(actual=got, expected=wanted) is None
+
+
+@pytest.fixture
+def last_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the CPU tier run only the last program of a launch, and that of its first half, which is
+    where kv_split sums."""
+    stock = Engine._batch
+
+    def batch(engine: Engine, kernel: Any, call: dict[str, Any], programs: Any) -> None:
+        count = interpreter_builder.grid_dim[0]
+        kept = programs[np.isin(programs[:, 0] + 1, (count, count // 2))]
+        if len(kept):
+            stock(engine, kernel, call, kept)
+
+    monkeypatch.setattr(Engine, "_batch", batch)
+
+
+def of_equal_rows(spec: OpSpec, batch: int) -> list[Tensor]:
+    """The last row of outputs and gradients, all rows alike and 2^15 lanes wide."""
+    lanes = {name: 2**15 for name in SIZES if name.endswith("dim")}
+    sizes = {"heads": 1, "seq": 2, "positions": 2, "batch": batch} | lanes
+    call: dict[str, Any] = {name: sizes[axis] for name, axis in spec.arguments.items()}
+    for seed, item in enumerate(spec.inputs):
+        if item.shape:
+            shape = shape_of(item.shape, "sbhd", sizes)
+            values = random(*(1,) * (len(shape) - 1), shape[-1], seed=seed)
+            call[item.name] = values.expand(shape).requires_grad_(item.kind == "data")
+    outputs = candidate_function(spec.candidate)(**call)
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    grads = [random(1, 1, 1, t.shape[-1], seed=9 + i) for i, t in enumerate(outputs)]
+    leaves = [call[item.name] for item in spec.inputs if item.kind == "data"]
+    sent = [grad.expand(t.shape) for grad, t in zip(grads, outputs, strict=True)]
+    found = torch.autograd.grad(outputs, leaves, sent)
+    return [t[-1, -1, -1].detach().clone() for t in (*outputs, *found)]
+
+
+@pytest.mark.usefixtures("last_programs")
+@pytest.mark.parametrize("op", [op for op, spec in SPECS.items() if not spec.inputs[0].mutable])
+def test_the_last_row_of_a_far_output_is_that_of_a_near_one(op: str) -> None:
+    """Results are contiguous: only their size takes a row past 2^31.  Few pages are touched."""
+    far, near = (of_equal_rows(SPECS[op], batch) for batch in (2**15 + 1, 1))
+    for got, wanted in zip(far, near, strict=True):
+        assert same_bits(actual=got, expected=wanted) is None
+
+
+@pytest.mark.usefixtures("last_programs")
+def test_the_last_token_of_a_rank_finds_its_sequence_past_two_to_the_31() -> None:
+    """Offsets count over all ranks.  Its position lies outside the table, so its row is NaN; a
+    token of no sequence would have position 0."""
+    tokens, cp_size = 2**20, 2**12
+    t, table = random(1, 1, 2, seed=0).expand(tokens, 1, 2), random(4, 2, seed=1)
+    cu_seqlens = torch.tensor([0, tokens * cp_size], device=device())
+    found = candidate_function(SPECS["fused_mla_rope_out_of_place"].candidate)(
+        t, table, table, 0, 2, cu_seqlens, cp_size=cp_size, tile=32
+    )
+    assert bool(found[-1].isnan().all())
 
 
 def test_every_op_has_far_rows_batches_and_heads() -> None:

@@ -36,6 +36,8 @@ def with_power(
         if refused.code != Exit.NOTHING_COMPARED:
             raise
         return result | {"power": None}
+    if power["left"]:
+        raise Refused("Interrupted while bugs were planted.", Exit.INTERRUPTED)
     return judged(result, power)
 
 

@@ -25,14 +25,22 @@ class Baseline:
     reached: dict[str, Reach] = field(default_factory=dict)
 
     def covering(self, mutant: Mutant, jobs: list[Job]) -> list[Job]:
-        """The cases that execute the statement of a mutant, the ops in turn."""
+        """The cases that execute the statement of a mutant, the ops in turn; first of all those
+        that are held to a check which none before them is."""
         lines = set(range(mutant.first, mutant.last + 1))
         by_op: dict[str, list[Job]] = {}
         for spec, case in jobs:
             if lines & self.reached[case.id].get(mutant.file, set()):
                 by_op.setdefault(spec.name, []).append((spec, case))
         turns = chain.from_iterable(zip_longest(*by_op.values()))
-        return [job for job in turns if job is not None]
+        seen: set[str] = set()
+        early: list[Job] = []
+        late: list[Job] = []
+        for job in (job for job in turns if job is not None):
+            checks = set(self.records[job[1].id].checks)
+            (late if checks <= seen else early).append(job)
+            seen |= checks
+        return early + late
 
     def files(self, jobs: list[Job]) -> list[str]:
         """The files below the root that these cases execute."""

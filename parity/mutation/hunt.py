@@ -58,10 +58,11 @@ def hunt(
     """
     stop = Event()
     with ThreadPoolExecutor(slots()) as threads:
-        running = {threads.submit(judge, mutant, stop): key for key, mutant in waiting.items()}
+        running = {threads.submit(judge, item[1], stop): item for item in waiting.items()}
         try:
             for count, future in enumerate(as_completed(running), start=1):
-                journal.add(running[future], future.result())
+                key, mutant = running[future]
+                journal.add(key, mutant.id, future.result())
                 progress(count, len(running))
         except BaseException:
             stop.set()

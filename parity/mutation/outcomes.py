@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -45,18 +45,18 @@ class Journal:
             try:
                 document = json.loads(line)
                 key = document.pop("key")
+                document.pop("mutant", None)
                 self.found[key] = Outcome(**document)
             except (ValueError, KeyError, TypeError):
                 continue  # cut off by a kill, or of another version: that mutant runs again
 
-    def add(self, key: str, outcome: Outcome) -> None:
-        """Append and flush to the disk."""
+    def add(self, key: str, mutant: str, outcome: Outcome) -> None:
+        """Append and flush to the disk; the id of the mutant is for whoever reads the file."""
         self.found[key] = outcome
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(
-                "\n" * _is_cut(self.path) + json.dumps({"key": key} | asdict(outcome)) + "\n"
-            )
+            line = json.dumps({"key": key, "mutant": mutant} | asdict(outcome))
+            file.write("\n" * _is_cut(self.path) + line + "\n")
             file.flush()
             os.fsync(file.fileno())
 
@@ -67,13 +67,16 @@ def _is_cut(path: Path) -> bool:
     return content not in (b"", b"\n")
 
 
-def document(results: Iterable[tuple[Mutant, Outcome]]) -> dict[str, Any]:
-    """What ``--json`` writes: counts, score, classes, and every mutant."""
-    pairs = list(results)
+def document(found: Iterable[Mutant], ends: Mapping[str, Outcome]) -> dict[str, Any]:
+    """What ``--json`` writes: counts, score, classes, and every mutant that has an end by its id;
+    ``left`` is how many have none, since the run was interrupted."""
+    found = list(found)
+    pairs = [(mutant, ends[mutant.id]) for mutant in found if mutant.id in ends]
     killed = [outcome.seconds for _, outcome in pairs if outcome.status == "killed"]
     return {
         "schema_version": SCHEMA_VERSION,
         "counts": counts(pairs),
+        "left": len(found) - len(pairs),
         "score": score(pairs),
         "classes": _classes(pairs),
         "median_seconds_to_first_failure": round(median(killed), 3) if killed else None,

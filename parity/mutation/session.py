@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
@@ -104,11 +104,13 @@ def _conduct(request: Request) -> dict[str, Any]:
         if request.cases:
             jobs = [(spec, case) for spec in subject.specs for case in _cases(request, spec)]
             ends |= _by_cases(lab, subject, jobs, real, journal)
+            if any(mutant.id not in ends for mutant in real):
+                return document(found, ends)
             real = [mutant for mutant in real if ends[mutant.id].status == "survived"]
         if request.suites and real:
             for name, end in _by_suites(lab, subject, request.suites, real, journal).items():
                 ends[name] = end if end.status != "survived" or not request.cases else ends[name]
-    return document((mutant, ends[mutant.id]) for mutant in found)
+    return document(found, ends)
 
 
 def _cases(request: Request, spec: OpSpec) -> list[Case]:
@@ -120,6 +122,8 @@ def _cases(request: Request, spec: OpSpec) -> list[Case]:
 
 def exit_code(result: dict[str, Any]) -> Exit:
     """Survivors leave open whether a bug like them would be noticed."""
+    if result["left"]:
+        return Exit.INTERRUPTED
     return Exit.INCONCLUSIVE if result["counts"]["survived"] else Exit.OK
 
 
@@ -195,23 +199,16 @@ def _by_suites(
     code = suite.digests()
     keys = {_digest(mutant.id, subject.harness, *code): mutant for mutant in real}
     if not set(keys) <= set(journal.found):
-        suite.check()
+        suite.prepare()
     return _hunt(suite, keys, journal)
 
 
 def _hunt(judge: Judge, keys: dict[str, Mutant], journal: Journal) -> dict[str, Outcome]:
-    """The end of every mutant by its id; what an earlier run left is not run again."""
+    """Ends by the mutant's id, not of all if interrupted; what an earlier run left does not run."""
     waiting = {key: mutant for key, mutant in keys.items() if key not in journal.found}
-    try:
-        with progress("Running mutants") as report:
-            hunt(judge, waiting, journal, report)
-    except KeyboardInterrupt:
-        done = sum(key in journal.found for key in keys)
-        raise Refused(
-            f"Interrupted; {done} of {len(keys)} outcomes are kept, the same command goes on.",
-            Exit.INTERRUPTED,
-        ) from None
-    return {mutant.id: journal.found[key] for key, mutant in keys.items()}
+    with suppress(KeyboardInterrupt), progress("Running mutants") as report:
+        hunt(judge, waiting, journal, report)
+    return {m.id: journal.found[key] for key, m in keys.items() if key in journal.found}
 
 
 def _digest(*parts: str) -> str:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
-from concurrent.futures import Future
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from threading import Event
 
 import pytest
 
 from ..git import Refused
-from ..isolation import Worker
 from ..provenance import digest
 from .hunt import Lab
 from .mutants import Mutant
 from .outcomes import Outcome
+from .reach import Reach, traced
 from .scratch import planted
 
 DEADLINE = 300.0  # seconds for all files
@@ -53,57 +53,101 @@ class _First:
             self.sentence = report.longreprtext.strip().splitlines()[-1]
 
 
-def run_files(paths: tuple[str, ...]) -> Outcome:
-    """Run test files in this process, which must be a worker, up to the first failure."""
+class _Tracer:
+    """Which lines below ``root`` each test executes, what it sets up included."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.reached: dict[str, Reach] = {}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        with traced(self.root) as reach:
+            done = yield
+        self.reached[item.nodeid] = reach
+        return done
+
+
+def run_tests(tests: tuple[str, ...], root: str, *plugins: object) -> Outcome:
+    """Run test files, or tests by id, in this process, which must be a worker, up to the first
+    failure; ``root`` is the folder that their ids begin at."""
     first = _First()
-    root = os.path.commonpath([Path(path).parent for path in paths])
-    code = pytest.main([*paths, *OPTIONS, "--rootdir", root], plugins=[first])
+    code = pytest.main([*tests, *OPTIONS, "--rootdir", root], plugins=[first, *plugins])
     if code == pytest.ExitCode.OK:
         return Outcome("survived", cases=first.done)
     if code == pytest.ExitCode.TESTS_FAILED:
         return Outcome("killed", check=first.name, reason=first.sentence, cases=first.done)
-    raise ValueError(f"Expected tests in {paths} but pytest ended with code {int(code)}.")
+    raise ValueError(f"Expected tests in {tests} but pytest ended with code {int(code)}.")
 
 
-@dataclass(frozen=True)
+def trace_tests(paths: tuple[str, ...], root: str, code: str) -> tuple[Outcome, dict[str, Reach]]:
+    """The end of all files on the code as it is, and what each test executes of it."""
+    tracer = _Tracer(Path(code))
+    return run_tests(paths, root, tracer), tracer.reached
+
+
+@dataclass
 class Suite:
-    """The judge that asks test files, which import the code under test."""
+    """The judge that asks test files, which import the code under test.
+
+    ``reached`` says by test which lines it executes: a mutant meets those that execute its
+    statement, and those that execute none of the code, since they may do so in another process.
+    """
 
     lab: Lab
     sources: Mapping[str, bytes]
     paths: tuple[Path, ...]
+    reached: dict[str, Reach] = field(default_factory=dict)
+
+    @cached_property
+    def root(self) -> str:
+        """The folder of the files, or one above."""
+        return os.path.commonpath([path.parent for path in self.paths])
 
     def digests(self) -> list[str]:
         """Of all that may decide, beside the mutant and the harness."""
         contents = [path.read_bytes() for path in self.paths]
         return [digest(content) for content in (*contents, *self.sources.values())]
 
-    def check(self) -> None:
-        """Refused unless the files pass without a mutant."""
+    def prepare(self) -> None:
+        """Run without a mutant; refused unless all tests pass."""
+        paths = tuple(map(str, self.paths))
         with self.lab.worker(self.lab.code) as worker:
-            before = self._schedule(worker).result()
+            given = (paths, self.root, str(self.lab.code))
+            before, self.reached = worker.pool.schedule(
+                trace_tests, given, timeout=2 * DEADLINE
+            ).result()
         if before.status != "survived":
             raise Refused(
                 f"Expected {before.check} to pass without a mutant but it failed: "
                 f"{before.reason}; mend it first."
             )
 
+    def covering(self, mutant: Mutant) -> list[str]:
+        """The tests that may notice it."""
+        lines = set(range(mutant.first, mutant.last + 1))
+        return [
+            name
+            for name, reach in self.reached.items()
+            if not reach or lines & reach.get(mutant.file, set())
+        ]
+
     def __call__(self, mutant: Mutant, stop: Event) -> Outcome:
-        """Run the files once on a mutant."""
+        """Run the tests once on a mutant."""
         if stop.is_set():
             raise InterruptedError
+        tests = tuple(f"{self.root}/{name}" for name in self.covering(mutant))
+        if not tests:
+            return Outcome("survived", reason="no test executes this line")
         content = mutant.apply(self.sources[mutant.file])
         with planted(self.lab.code, mutant.id, mutant.file, content) as root:
             started = time.monotonic()
             with self.lab.worker(root) as worker:
-                future = self._schedule(worker)
+                given = (tests, self.root)
+                future = worker.pool.schedule(run_tests, given, timeout=DEADLINE)
                 error = future.exception()
             seconds = round(time.monotonic() - started, 3)
         if error is None:
             return replace(future.result(), seconds=seconds)
         status = "timeout" if isinstance(error, TimeoutError) else "killed"
         return Outcome(status, check="process", reason=f"{type(error).__name__}: {error}")
-
-    def _schedule(self, worker: Worker) -> Future[Outcome]:
-        paths = tuple(map(str, self.paths))
-        return worker.pool.schedule(run_files, (paths,), timeout=DEADLINE)

@@ -242,18 +242,20 @@ def test_a_sample_holds_every_class_and_follows_from_its_seed() -> None:
 
 def test_a_journal_survives_a_kill(tmp_path: Path) -> None:
     path = tmp_path / "outcomes.jsonl"
-    Journal(path).add("a", Outcome("killed", check="values"))
+    Journal(path).add("a", "1", Outcome("killed", check="values"))
     path.write_text(path.read_text() + '{"key": "b", "sta')
     journal = Journal(path)
     assert list(journal.found) == ["a"]
-    journal.add("c", Outcome("survived"))
+    journal.add("c", "2", Outcome("survived"))
     assert list(Journal(path).found) == ["a", "c"]
 
 
 def test_the_score_leaves_equivalent_mutants_out_and_counts_a_hang() -> None:
     found = of_our_kernels()[1][:4]
-    ends = [Outcome(status) for status in ("killed", "timeout", "survived", "equivalent")]
-    result = document(zip(found, ends, strict=True))
+    statuses = ("killed", "timeout", "survived", "equivalent")
+    ends = {m.id: Outcome(status) for m, status in zip(found, statuses, strict=True)}
+    assert document([*found, of_our_kernels()[1][4]], ends)["left"] == 1
+    result = document(found, ends)
     assert result["counts"] == {"killed": 1, "survived": 1, "timeout": 1, "equivalent": 1}
     assert result["score"] == pytest.approx(2 / 3, abs=1e-4)
 
