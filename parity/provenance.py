@@ -78,7 +78,7 @@ def below_root(arm: Mapping[str, Any]) -> dict[str, str]:
     """The digest of every file of an arm, as ``run.json`` has them, by its path below the root."""
     root = Path(arm["root"]).resolve()
     files = arm.get("files", {})
-    return {str(Path(file).relative_to(root)): sha256 for file, sha256 in files.items()}
+    return {str(Path(file).resolve().relative_to(root)): sha256 for file, sha256 in files.items()}
 
 
 def digest(content: bytes) -> str:

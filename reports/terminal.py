@@ -116,7 +116,8 @@ def _alike(output: Console, items: list[dict[str, Any]]) -> None:
         output.print(
             Text.assemble((verdict, _style(verdict)), plain(title + what + again)), soft_wrap=True
         )
-        _line(output, f"  {shown['sentence']}")
+        alike = f" Base fails alike in case {shown['evidence']}." if shown["evidence"] else ""
+        _line(output, f"  {shown['sentence']}{alike}")
 
 
 def _what(group: list[dict[str, Any]]) -> str:

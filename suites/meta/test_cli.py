@@ -214,6 +214,7 @@ RESULT = {
                 "verdict": "PRE_EXISTING",
                 "family": f"values | {tensor} | wrong values",
                 "sentence": f"Old {NASTY}.",
+                "evidence": "c",
                 "cases": cases,
                 "replay": "parity replay x",
             }
@@ -243,6 +244,7 @@ def test_names_and_messages_are_shown_as_plain_text() -> None:
     assert (
         r"PRE_EXISTING [red]\x1b[2J\u202edeels\r, 2 cases: values, wrong values (y, [red]" in text
     )
+    assert r"Old [red]\x1b[2J\u202edeels\r. Base fails alike in case c." in text
     assert "y: 0.5 of its bound used before, 0.75 now" in text
     assert "Shrinking stopped at its budget" in text
     assert f"parity replay {CASE.id}   # plain float32 dim=1 tokens=1" in text
