@@ -180,14 +180,14 @@ def test_the_last_row_of_a_far_output_is_that_of_a_near_one(op: str) -> None:
 
 
 @pytest.mark.usefixtures("last_programs")
-def test_the_last_token_of_a_rank_finds_its_sequence_past_two_to_the_31() -> None:
-    """Offsets count over all ranks.  Its position lies outside the table, so its row is NaN; a
-    token of no sequence would have position 0."""
-    tokens, cp_size = 2**20, 2**12
+@pytest.mark.parametrize(("tokens", "dtype"), [(2**20, torch.int64), (2**19 - 2, torch.int32)])
+def test_the_last_token_of_a_rank_finds_its_sequence(tokens: int, dtype: torch.dtype) -> None:
+    """Offsets count over all 2^12 ranks: up to 2^32, or as far as int32 holds.  The position lies
+    outside the table, so the row is NaN; a token of no sequence would have position 0."""
     t, table = random(1, 1, 2, seed=0).expand(tokens, 1, 2), random(4, 2, seed=1)
-    cu_seqlens = torch.tensor([0, tokens * cp_size], device=device())
+    cu_seqlens = torch.tensor([0, tokens * 2**12], dtype=dtype, device=device())
     found = candidate_function(SPECS["fused_mla_rope_out_of_place"].candidate)(
-        t, table, table, 0, 2, cu_seqlens, cp_size=cp_size, tile=32
+        t, table, table, 0, 2, cu_seqlens, cp_size=2**12, tile=32
     )
     assert bool(found[-1].isnan().all())
 

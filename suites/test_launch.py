@@ -112,8 +112,8 @@ ambiguities = {
 keeps = len(launch.launches) < len(found)
 """
 LAUNCHES = """
-wide, rope, cos, sin = tensor(4, 1, 2, 32), tensor(4, 1, 2, 16), table(), table()
-odd = table(offset=1)  # of the layout of cos, at no multiple of 16 bytes
+wide, rope, cos, sin = tensor(40, 1, 2, 32), tensor(40, 1, 2, 16), table(40), table(40)
+odd = table(40, offset=1)  # of the layout of cos, at no multiple of 16 bytes
 names = {t.data_ptr(): name for name, t in globals().items() if isinstance(t, torch.Tensor)}
 names[odd.data_ptr()] = "cos"
 OPS = {
@@ -134,10 +134,12 @@ def told(call, *tables):
     \"\"\"The last launch of a call, tensors by name, and whether it went through Triton.\"\"\"
     through.clear()
     call(*tables)
-    grid, values, (count,) = launched[-1][:3], launched[-1][9:], given
+    grid, options, values = launched[-1][:3], launched[-1][5], launched[-1][9:]
+    (count,) = given
     tensors, numbers = values[:count], values[count:]
     return repr((
-        grid, [shown(value) or 0 for value in tensors], [int(value or 0) for value in numbers],
+        grid, options,
+        [shown(value) or 0 for value in tensors], [int(value or 0) for value in numbers],
     )), bool(through)
 
 def noting(self, *tensors):
@@ -182,6 +184,8 @@ functions = []
 for op in (concat, other.fused_mla_rope_concat) * 2:
     op(wide, rope, cos, sin)
     functions.append(launched[-1][4])
+for dtype in (torch.int32, torch.int64):  # must compile: the search runs interpreted elsewhere
+    rotate(wide[:, 0], cos, sin, 16, 16, torch.tensor([0, 16, 40], dtype=dtype))
 print(json.dumps([ambiguities, keeps, ways, functions]))
 """
 

@@ -38,10 +38,10 @@ def test_the_search_takes_few_steps_and_enough() -> None:
 def test_a_token_is_found_among_thousands_of_sequences() -> None:
     """Three steps of the search: 4,300 sequences, most of them empty, some places repeated."""
     lengths = torch.zeros(4300, dtype=torch.int64)
-    lengths[[0, 63, 64, 65, 4223, 4224, 4225, 4299]] = torch.tensor([2, 1, 3, 1, 2, 1, 1, 2])
+    lengths[[0, 63, 64, 65, 4223, 4224, 4225, 4299]] = torch.tensor([130, 1, 3, 1, 2, 1, 1, 2])
     cu_seqlens = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)]).to(device())
     rope = torch.randn(int(cu_seqlens[-1]) + 2, 3, 8, device=device())
-    nope, cos, sin = (torch.randn(n, 8, device=device()) for n in (1, 4, 4))
+    nope, cos, sin = (torch.randn(n, 8, device=device()) for n in (1, 130, 130))
     nope = nope.expand(rope.shape[0], 3, 8)
     found = fused_mla_rope_concat(nope, rope, cos, sin, cu_seqlens)
     assert torch.equal(found, reference(nope, rope, cos, sin, cu_seqlens))

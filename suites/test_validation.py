@@ -102,7 +102,7 @@ def call(op: Callable[..., Any], cu_seqlens: list[int], length: int) -> Any:
     table = torch.ones(length, 2, device=device())
 
     def data(heads: int, lanes: int) -> Tensor:
-        return torch.ones(4, heads, lanes, device=device())
+        return torch.ones(4, heads, lanes, device=device(), requires_grad=True) * 1
 
     if op is apply_rotary_pos_emb:
         config = SimpleNamespace(
@@ -143,5 +143,8 @@ def test_every_op_reads_values_inside_the_switch_only(op: Any, sentence: str) ->
 
 @pytest.mark.parametrize("op", OPS)
 def test_a_good_call_passes_validation(op: Any) -> None:
+    """Forward and backward."""
     with validation():
-        call(op, [0, 1, 1, 4], 3)
+        found = call(op, [0, 1, 1, 4], 3)
+        outputs = found if isinstance(found, tuple) else (found,)
+        sum(output.sum() for output in outputs).backward()
