@@ -125,13 +125,23 @@ def _hazards(blank: Judgement, base: Record, head: Record) -> list[Judgement]:
     arms = [{item.signature: item for item in record.hazards} for record in (base, head)]
     judgements = []
     for signature, finding in (arms[0] | arms[1]).items():
-        shown = [signature in arm for arm in arms]
-        where = "both" if all(shown) else "head only" if shown[1] else "base only"
-        sentence = f"In {where}, by analysis: {finding.sentence}"
-        judgement = _found(blank, Verdict.HAZARD, finding, sentence)
-        family = finding.family if all(shown) else f"{finding.family} | {where}"
+        where, alone = _where(signature in arms[0], signature in arms[1], base, head)
+        judgement = _found(
+            blank, Verdict.HAZARD, finding, f"In {where}, by analysis: {finding.sentence}"
+        )
+        family = f"{finding.family} | {where}" if alone else finding.family
         judgements.append(replace(judgement, family=family))
     return judgements
+
+
+def _where(in_base: bool, in_head: bool, base: Record, head: Record) -> tuple[str, bool]:
+    """Which arms show a hazard, and whether one alone does that both came to."""
+    if in_base and in_head:
+        return "both", False
+    arm, other, name = ("head", base, "base") if in_head else ("base", head, "head")
+    if any(finding.check == "runs" for finding in findings_of(other)):
+        return f"{arm}, while {name} raised before", False
+    return f"{arm} only", True
 
 
 def _not_run(blank: Judgement, head: Record) -> list[Judgement]:

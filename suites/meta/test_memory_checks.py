@@ -18,7 +18,7 @@ import triton.language as tl  # noqa: E402
 
 from parity.generate import plan  # noqa: E402
 from parity.judging import judge  # noqa: E402
-from parity.record import Record  # noqa: E402
+from parity.record import Finding, Record  # noqa: E402
 from parity.runner import run_case  # noqa: E402
 from parity.spec import Input, OpSpec, Output  # noqa: E402
 from parity.verdict import Exit, Verdict, exit_code  # noqa: E402
@@ -179,6 +179,13 @@ def test_a_hazard_is_told_beside_the_verdict_and_does_not_change_the_exit_code()
     verdicts = judge({head.case_id: "twice"}, {head.case_id: base}, {head.case_id: head})
     assert {item.verdict for item in verdicts} == {Verdict.IDENTICAL, Verdict.HAZARD}
     assert "In head only, by analysis" in verdicts[-1].sentence
+    assert verdicts[-1].family.endswith("| write_write | head only")
+    raised = replace(
+        base, status="failed", findings=(Finding("runs", "backward", "E"),), hazards=()
+    )
+    *_, hazard = judge({head.case_id: "twice"}, {head.case_id: raised}, {head.case_id: head})
+    assert hazard.family.endswith("| write_write")
+    assert "In head, while base raised before, by analysis" in hazard.sentence
     assert exit_code(item.verdict for item in verdicts) == Exit.OK
     assert exit_code({Verdict.HAZARD, Verdict.PRE_EXISTING}) == Exit.INCONCLUSIVE
     assert Record.from_dict(head.to_dict()) == head
