@@ -15,7 +15,7 @@ from .inputs import on_host
 from .locus import numbers, words
 from .observe import describe_error
 from .record import Finding
-from .sharing import shared_outputs
+from .sharing import overlap, shared_outputs
 from .strays import strays
 from .watching import WRITES_OUTSIDE, memory_findings, shown
 
@@ -64,13 +64,9 @@ def _alias(evidence: Evidence, name: str) -> str | None:
 
 def aliases_as_promised(evidence: Evidence) -> Iterator[Finding]:
     """An output shares memory with the input the contract names, and with nothing else."""
-    storages = {
-        name: item.buffer.untyped_storage().data_ptr()
-        for name, item in evidence.seen.inputs.tensors.items()
-    }
     for name, tensor in evidence.seen.returned.items():
         alias = _alias(evidence, name)
-        shared = [i for i, at in storages.items() if at == tensor.untyped_storage().data_ptr()]
+        shared = _sharing(evidence, tensor)
         if tensor.numel() and shared != ([alias] if alias else []):
             yield Finding(
                 "aliasing",
@@ -80,6 +76,19 @@ def aliases_as_promised(evidence: Evidence) -> Iterator[Finding]:
                 f"but it shares with {', '.join(shared) or 'none'}.",
             )
     yield from shared_outputs(evidence.seen)
+
+
+def _sharing(evidence: Evidence, tensor: torch.Tensor) -> list[str]:
+    """The inputs that a tensor shares elements with, or lies among the guards of."""
+    storage = tensor.untyped_storage().data_ptr()
+    given = {
+        name: item.tensor
+        for name, item in evidence.seen.inputs.tensors.items()
+        if item.buffer.untyped_storage().data_ptr() == storage
+    }
+    if len(given) > 1:
+        return [name for name, other in given.items() if overlap(other, tensor)] or list(given)
+    return list(given)
 
 
 def writes_everything(evidence: Evidence) -> Iterator[Finding]:

@@ -73,8 +73,8 @@ class Allocations(TorchDispatchMode):
             fresh.copy_(tensor)
         elif tensor.dtype in _POISON:
             bits(buffer)[guard : guard + span] = _POISON[tensor.dtype]
-        image = Image(((span,), (1,), guard), partial(guard_values, count, tensor.dtype))
-        self.made.append(Allocation(self.phase, Guarded(fresh, buffer, before, image)))
+        image = Image({"": ((span,), (1,), guard)}, partial(guard_values, count, tensor.dtype))
+        self.made.append(Allocation(self.phase, Guarded(fresh, buffer, before, image, "")))
         return fresh
 
 

@@ -21,6 +21,7 @@ from .spec import OpSpec
 
 MAX_ROWS = 32  # (token, head) rows of a generated case: the interpreter pays for each of them
 FAR = 100_000  # positions that no int16 and no float16 holds
+STORAGES = ("apart", "shared")  # what lies in one storage: all data, the tables, equal offsets
 SPARE_POSITIONS = (0, 3, FAR)
 NARROW = 4  # rope lanes of a far table, whose every row is filled and guarded
 SERVED = 32  # cases in a row that one compilation serves: a GPU spends more on it than on a case
@@ -51,6 +52,8 @@ def _variants(spec: OpSpec, layout: str) -> dict[str, Sequence[str]]:
         item.name: item.strides for item in spec.inputs if item.shape
     }
     variants |= {f"{item.name}.grad": spec.gradients for item in spec.outputs}
+    if spec.shares_storage:
+        variants["storage"] = STORAGES
     variants["values"] = spec.values
     if layout == "thd":
         variants["cu_seqlens"] = ("int32", "int64")
@@ -222,9 +225,10 @@ def is_legal(spec: OpSpec, case: Case) -> str:
     if case.layout not in spec.layouts:
         return f"Expected a layout among {spec.layouts} but got {case.layout!r}."
     rows = {"thd": (), "plain": ("tokens",)}.get(case.layout, ("seq", "batch"))
-    values: dict[str, Any] = {**choices(case), **dict.fromkeys(rows, 1), **case.axes}
     allowed: dict[str, Any] = {**finite_axes(spec, case.layout), **spec.axes}
     allowed |= dict.fromkeys(rows, range(1, 2**31))
+    older = {"variant:storage": "apart"} if spec.shares_storage else {}  # kept before it was asked
+    values: dict[str, Any] = {**older, **choices(case), **dict.fromkeys(rows, 1), **case.axes}
     if set(values) != set(allowed):
         odd = sorted(set(values) ^ set(allowed))
         return f"Expected the axes of op {spec.name!r} in {case.layout} but {odd} differ."

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
+from itertools import takewhile
 from math import prod
 
 import torch
@@ -16,27 +17,29 @@ Memory = tuple[tuple[int, ...], tuple[int, ...], int]  # size, stride, first ele
 
 @dataclass(frozen=True, eq=False)
 class Image:
-    """What a buffer holds when it is handed out, and which of its elements are the tensor's.
+    """What a buffer holds when it is handed out, and which of its elements are whose.
 
-    ``where`` are size, stride and offset of the tensor, everything else is a guard; ``build`` gives
-    the whole buffer on a device, 1-D, which nobody writes.
+    ``places`` are size, stride and offset of each tensor in it, everything else is a guard;
+    ``build`` gives the whole buffer on a device, 1-D, which nobody writes.
     """
 
-    where: Memory
+    places: Mapping[str, Memory]
     build: Callable[[torch.device], torch.Tensor]
     _copies: dict[torch.device, torch.Tensor] = field(default_factory=dict, repr=False)
+    _masks: dict[tuple[str, ...], torch.Tensor] = field(default_factory=dict, repr=False)
 
-    @cached_property
-    def tensor(self) -> torch.Tensor:
+    def tensor(self, name: str) -> torch.Tensor:
         """The tensor as it is handed out, on the host, to be read only."""
-        return self.on(HOST).as_strided(*self.where)
+        return self.on(HOST).as_strided(*self.places[name])
 
-    @cached_property
-    def inside(self) -> torch.Tensor:
-        """Whether an element of the buffer belongs to the tensor, bool, on the host."""
-        mask = torch.zeros(len(self.on(HOST)), dtype=torch.bool)
-        mask.as_strided(*_distinct(self.where)).fill_(True)
-        return mask
+    def inside(self, *names: str) -> torch.Tensor:
+        """Whether an element of the buffer belongs to these tensors, bool, on the host."""
+        if names not in self._masks:
+            mask = torch.zeros(len(self.on(HOST)), dtype=torch.bool)
+            for name in names:
+                mask.as_strided(*_distinct(self.places[name])).fill_(True)
+            self._masks[names] = mask
+        return self._masks[names]
 
     def on(self, device: torch.device) -> torch.Tensor:
         """The content on a device, to be read only."""
@@ -44,11 +47,15 @@ class Image:
             self._copies[device] = self.build(device)
         return self._copies[device]
 
-    def fresh(self, device: torch.device) -> Guarded:
-        """The tensor in a buffer of its own on a device."""
+    def fresh(self, device: torch.device) -> dict[str, Guarded]:
+        """The tensors in a buffer of their own on a device; one tensor for all names of a place."""
         before = self.on(device)
         buffer = before.clone()
-        return Guarded(view(buffer, self.where), buffer, before, self)
+        views = {where: view(buffer, where) for where in self.places.values()}
+        return {
+            name: Guarded(views[where], buffer, before, self, name)
+            for name, where in self.places.items()
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +66,7 @@ class Guarded:
     buffer: torch.Tensor
     before: torch.Tensor
     image: Image
+    name: str
 
     def changed(
         self, since: torch.Tensor | None = None, until: torch.Tensor | None = None
@@ -73,12 +81,20 @@ class Guarded:
             return _NOWHERE, _NOWHERE
         first = self.image.on(HOST) if since is None else since.to(HOST)
         differs = bits(first) != bits(last.to(HOST))
-        inside = self.image.inside
-        return (differs & inside).nonzero().flatten(), (differs & ~inside).nonzero().flatten()
+        guards = ~self.image.inside(*self.image.places)
+        return tuple(  # type: ignore[return-value]
+            (differs & part).nonzero().flatten() for part in (self.image.inside(self.name), guards)
+        )
+
+    def holds(self, address: int) -> bool:
+        """Whether an element of the tensor lies at an address."""
+        place = (address - self.buffer.data_ptr()) // self.buffer.element_size()
+        return 0 <= place < len(self.buffer) and bool(self.image.inside(self.name)[place])
 
     def index(self, position: int) -> str:
         """The place of a guard element, in words, relative to the tensor."""
-        first, last = (int(i) for i in self.image.inside.nonzero().flatten()[[0, -1]])
+        own = self.image.inside(self.name)
+        first, last = (int(i) for i in own.nonzero().flatten()[[0, -1]])
         if position < first:
             return f"{first - position} elements before its start"
         if position > last:
@@ -102,35 +118,52 @@ def tensor_bytes(tensor: torch.Tensor) -> bytes:
     return flat.view(torch.uint8).numpy().tobytes()
 
 
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A tensor to be placed: its values on a device, and how they shall lie in memory."""
+
+    size: tuple[int, ...]
+    variant: str
+    values: Callable[[torch.device], torch.Tensor]
+
+
 def place(
-    values: torch.Tensor, dtype: torch.dtype, variant: str, guard: int, *, poison: bool = False
+    parts: Mapping[str, Part],
+    dtype: torch.dtype,
+    guard: int,
+    *,
+    poison: bool = False,
+    large: bool = False,
 ) -> Image:
-    """Lay ``values`` out in a guarded buffer with the strides that ``variant`` names.
+    """Lay tensors out in one guarded buffer, each with the strides that its variant names.
 
-    Guards of tables (``poison``) are NaN, since a read must show; all others are large finite
-    numbers that differ from each other, since a NaN that is read, rotated and written back would
-    keep its bits and hide the write.
+    Several lie one after another, but those that are sliced are woven: their rows lie side by side,
+    as in slices of one projection.  Names of one part are names of one tensor.  Guards of tables
+    (``poison``) are NaN, since a read must show; all others are large finite numbers that differ
+    from each other, since a NaN that is read, rotated and written back would keep its bits and hide
+    the write.  A ``large`` buffer is made on each device itself and not sent there.
     """
-    where = memory(tuple(values.shape), variant, guard)
-    return Image(where, laid_out(values.to(HOST), dtype, where, guard, poison=poison).to)
+    sliced = [part for part in dict.fromkeys(parts.values()) if part.variant == "sliced"]
+    places, end = _woven(sliced, guard) if len(sliced) > 1 else ({}, guard)
+    for part in parts.values():
+        if part not in places:
+            places[part] = _memory(part.size, part.variant, end)
+            end = _end(places[part])
 
+    def build(device: torch.device) -> torch.Tensor:
+        count = end + GAP + guard
+        if poison:
+            buffer = torch.full((count,), float("nan"), dtype=dtype, device=device)
+        else:
+            buffer = guard_values(count, dtype, device).clone()
+        for part, where in places.items():
+            distinct = _distinct(where)
+            values = part.values(device)[tuple(map(slice, distinct[0]))]
+            buffer.as_strided(*distinct).copy_(values)
+        return buffer
 
-def laid_out(
-    values: torch.Tensor, dtype: torch.dtype, where: Memory, guard: int, *, poison: bool
-) -> torch.Tensor:
-    """The whole buffer, on the device of the values."""
-    size, stride, start = where
-    span = (
-        1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True)) if prod(size) else 0
-    )
-    count = start + span + GAP + guard
-    if poison:
-        buffer = torch.full((count,), float("nan"), dtype=dtype, device=values.device)
-    else:
-        buffer = guard_values(count, dtype, values.device).clone()
-    distinct = _distinct(where)
-    buffer.as_strided(*distinct).copy_(values[tuple(map(slice, distinct[0]))])
-    return buffer
+    named = {name: places[part] for name, part in parts.items()}
+    return Image(named, build if large else build(HOST).to)
 
 
 def view(buffer: torch.Tensor, where: Memory) -> torch.Tensor:
@@ -147,10 +180,17 @@ def _distinct(where: Memory) -> Memory:
     return once, stride, start
 
 
-def memory(size: tuple[int, ...], variant: str, guard: int) -> Memory:
-    """Sizes, strides and offset of a variant behind ``guard`` elements."""
+def _end(where: Memory) -> int:
+    """The element behind the last one of a tensor."""
+    size, stride, start = where
+    span = 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    return start + span if prod(size) else start
+
+
+def _memory(size: tuple[int, ...], variant: str, start: int) -> Memory:
+    """Sizes, strides and offset of a variant that may begin at ``start``."""
     if variant == "expanded":
-        return size, (0,) * len(size), guard
+        return size, (0,) * len(size), start
     order = list(range(len(size)))
     if variant == "transposed":
         order[0], order[1] = 1, 0  # the two outer axes swap places in memory
@@ -162,7 +202,25 @@ def memory(size: tuple[int, ...], variant: str, guard: int) -> Memory:
         step *= max(width, 1)
     if variant == "expanded_heads":
         stride = [0 if axis == len(size) - 2 else n for axis, n in enumerate(stride)]
-    return size, tuple(stride), guard + {"offset": 1, "sliced": GAP // 2}.get(variant, 0)
+    return size, tuple(stride), start + {"offset": 1, "sliced": GAP // 2}.get(variant, 0)
+
+
+def _woven(parts: list[Part], start: int) -> tuple[dict[Part, Memory], int]:
+    """Places of tensors whose rows lie side by side, with a gap behind each, and where they end.
+
+    A row is what one index of all leading axes leaves that the tensors have in common.
+    """
+    shared = zip(*(part.size[:-1] for part in parts), strict=False)
+    leading = [sizes[0] for sizes in takewhile(lambda sizes: len(set(sizes)) == 1, shared)]
+    width = sum(prod(part.size[len(leading) :]) for part in parts) + GAP
+    places, lane = {}, start + GAP // 2
+    for part in parts:
+        row = part.size[len(leading) :]
+        rows = [width * prod(leading[axis + 1 :]) for axis in range(len(leading))]
+        lanes = [prod(row[axis + 1 :]) for axis in range(len(row))]
+        places[part] = (part.size, (*rows, *lanes), lane)
+        lane += prod(row)
+    return places, start + width * prod(leading)
 
 
 def guard_values(count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 
-import numpy as np
 import torch
 
 from .case import Case
-from .guards import HOST, Guarded, Image, place, tensor_bytes
-from .rope_tables import BLOCK, Form, Table, place_far
-from .spec import Input, OpSpec
-from .values import floats, integers
+from .contents import TABLES, dtype_of, random_values, table_of, values_of
+from .guards import HOST, Guarded, Image, Part, place, tensor_bytes
+from .rope_tables import BLOCK, Form, Table
+from .spec import OpSpec
 
 GUARD = 64  # least guard elements on each side; a multiple keeps the alignment of real tensors
 
@@ -39,8 +39,7 @@ class Inputs:
 
     def afresh(self) -> Inputs:
         """The same inputs as they were at the start, in memory of their own."""
-        fresh = {name: self.images[name].fresh(self.device) for name in self.tensors}
-        return replace(self, tensors=fresh)
+        return replace(self, tensors=_fresh(self.tensors, self.images, self.device))
 
     def values(self, form: Form | None = None) -> dict[str, torch.Tensor]:
         """The tensors as they were at the start, on the host, to be read only.
@@ -51,9 +50,9 @@ class Inputs:
 
     def _value(self, name: str, form: Form | None) -> torch.Tensor:
         if name in self.far:
-            size = self.images[name].where[0]
+            size = self.images[name].places[name][0]
             return self.far[name].rows(prod(size[:-1]), form).view(size)
-        tensor = self.images[name].tensor
+        tensor = self.images[name].tensor(name)
         return form(tensor) if form and tensor.is_floating_point() else tensor
 
     def digest(self) -> str:
@@ -61,9 +60,9 @@ class Inputs:
         total = hashlib.sha256(self.case.id.encode())
         for name in self.tensors:
             if name in self.far:
-                own = self.far[name].digest(prod(self.images[name].where[0][:-1]))
+                own = self.far[name].digest(prod(self.images[name].places[name][0][:-1]))
             else:
-                own = hashlib.sha256(tensor_bytes(self.images[name].tensor)).digest()
+                own = hashlib.sha256(tensor_bytes(self.images[name].tensor(name))).digest()
             total.update(name.encode() + own)
         return total.hexdigest()
 
@@ -87,22 +86,30 @@ def build_inputs(
     given = given or {}
     axes = dims(case)
     guard = _guard_elements(case, axes)
-    far = _far_tables(spec, case, axes, given)
+    far = {
+        item.name: table_of(item, case, size)
+        for item in spec.inputs
+        if item.kind in TABLES and item.name not in given
+        for size in [shape_of(item.shape, case.layout, axes)]
+        if prod(size[:-1]) >= BLOCK
+    }
+    parts = _parts(spec, case, axes, given, far)
+    kinds = {item.name: item for item in spec.inputs}
     images: dict[object, Image] = {}
-    for item in spec.inputs:
-        variant = case.variants.get(item.name, "contiguous")
-        if item.name in far:
-            size = shape_of(item.shape, case.layout, axes)
-            images[item.name] = place_far(far[item.name], size, variant, guard)
-            continue
-        values = given[item.name] if item.name in given else _values(spec, item, case, axes)
-        if values is not None:
-            poison = item.kind in ("cos", "sin")
-            images[item.name] = place(values, _dtype(item, case), variant, guard, poison=poison)
+    for names in _storages(spec, case, parts):
+        first = kinds[names[0]]
+        image = place(
+            {name: parts[name] for name in names},
+            dtype_of(first, case),
+            guard,
+            poison=first.kind in TABLES,
+            large=first.name in far,
+        )
+        images |= dict.fromkeys(names, image)
     constants = {name: axes[axis] for name, axis in spec.arguments.items()} | dict(case.flags)
     if len(spec.cp_sizes) > 1 and case.layout == "thd":
         constants |= {"cp_rank": case.cp_rank, "cp_size": case.cp_size}
-    tensors = {str(name): image.fresh(device) for name, image in images.items()}
+    tensors = _fresh(parts, images, device)
     return Inputs(tensors, constants, axes, device, spec, case, given, images, far)
 
 
@@ -110,14 +117,14 @@ def incoming_gradient(
     inputs: Inputs, name: str, shape: Sequence[int], dtype: torch.dtype
 ) -> Guarded:
     """The random incoming gradient of output ``name``, with the strides the case asks for."""
-    return _gradient(inputs, name, tuple(shape), dtype).fresh(inputs.device)
+    return _gradient(inputs, name, tuple(shape), dtype).fresh(inputs.device)[name]
 
 
 def gradient_values(
     inputs: Inputs, name: str, shape: Sequence[int], dtype: torch.dtype
 ) -> torch.Tensor:
     """The same incoming gradient on the host, to be read only."""
-    return _gradient(inputs, name, tuple(shape), dtype).tensor
+    return _gradient(inputs, name, tuple(shape), dtype).tensor(name)
 
 
 def _gradient(inputs: Inputs, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Image:
@@ -125,24 +132,11 @@ def _gradient(inputs: Inputs, name: str, shape: tuple[int, ...], dtype: torch.dt
     if key not in inputs.images:
         values = inputs.given.get(key[0])
         if values is None:
-            values = _random(inputs.spec, inputs.case, key[0], shape)
+            values = random_values(inputs.spec, inputs.case, key[0], shape)
         guard = _guard_elements(inputs.case, inputs.rows)
-        inputs.images[key] = place(values, dtype, inputs.case.variants[key[0]], guard)
+        part = Part(shape, inputs.case.variants[key[0]], values.to)
+        inputs.images[key] = place({name: part}, dtype, guard)
     return inputs.images[key]
-
-
-def _random(spec: OpSpec, case: Case, name: str, shape: tuple[int, ...]) -> torch.Tensor:
-    """Values of a data tensor or gradient, float64; equal along the axes it is expanded over."""
-    regime, variant = case.variants["values"], case.variants[name]
-    values = floats(
-        case.seed, name, prod(shape), regime, case.dtype, sums=bool(spec.sums or spec.rounded_sums)
-    )
-    values = values.reshape(shape)
-    if variant == "expanded" and values.any():
-        values = np.broadcast_to(values.flat[np.flatnonzero(values)[0]], shape).copy()
-    if variant == "expanded_heads":
-        values = np.broadcast_to(values[..., :1, :], shape).copy()
-    return torch.from_numpy(values)
 
 
 def dims(case: Case) -> dict[str, int]:
@@ -187,52 +181,59 @@ def _guard_elements(case: Case, axes: Mapping[str, int]) -> int:
     return GUARD * (2 + (max(tile, 16) * row) // GUARD)
 
 
-def _dtype(item: Input, case: Case) -> torch.dtype:
-    if item.kind in ("cu_seqlens", "cu_seqlens_padded"):
-        return getattr(torch, case.variants["cu_seqlens"])  # type: ignore[no-any-return]
-    if item.kind == "position_ids":
-        return getattr(torch, case.variants["position_ids"])  # type: ignore[no-any-return]
-    name = case.dtype
-    if item.kind in ("cos", "sin") and case.table_dtype != "storage":
-        name = case.table_dtype
-    return getattr(torch, name)  # type: ignore[no-any-return]
+def _fresh(
+    names: Iterable[str], images: Mapping[object, Image], device: torch.device
+) -> dict[str, Guarded]:
+    """The tensors by name; those of one storage in one buffer."""
+    made = {image: image.fresh(device) for image in dict.fromkeys(images[name] for name in names)}
+    return {name: made[images[name]][name] for name in names}
 
 
-def _far_tables(
-    spec: OpSpec, case: Case, axes: Mapping[str, int], given: Mapping[str, torch.Tensor]
-) -> dict[str, Table]:
-    """The tables of so many rows that they are worth sharing."""
-    tables = [item for item in spec.inputs if item.kind in ("cos", "sin")]
-    sizes = {item.name: shape_of(item.shape, case.layout, axes) for item in tables}
-    return {
-        item.name: _table(item, case, sizes[item.name])
-        for item in tables
-        if item.name not in given and prod(sizes[item.name][:-1]) >= BLOCK
-    }
-
-
-def _values(spec: OpSpec, item: Input, case: Case, axes: Mapping[str, int]) -> torch.Tensor | None:
-    if item.kind in ("cos", "sin"):
+def _parts(
+    spec: OpSpec,
+    case: Case,
+    axes: Mapping[str, int],
+    given: Mapping[str, torch.Tensor],
+    far: Mapping[str, Table],
+) -> dict[str, Part]:
+    """The tensors of a case by name."""
+    parts: dict[str, Part] = {}
+    for item in spec.inputs:
+        variant = case.variants.get(item.name, "contiguous")
         size = shape_of(item.shape, case.layout, axes)
-        return _table(item, case, size).rows(prod(size[:-1])).view(size)
-    if item.kind != "data":
-        return packing(item.kind, case, axes)
-    return _random(spec, case, item.name, shape_of(item.shape, case.layout, axes))
+        if item.name in far:
+            parts[item.name] = Part(size, variant, partial(_rows, far[item.name], size))
+            continue
+        values = given.get(item.name)
+        if values is None:
+            values = values_of(spec, item, case, size, axes)
+        if values is not None:
+            parts[item.name] = Part(tuple(values.shape), variant, values.to)
+    if case.variants.get("storage") == "shared" and case.layout == "thd":
+        parts |= _equal_offsets(spec, case, parts)
+    return parts
 
 
-def _table(item: Input, case: Case, size: tuple[int, ...]) -> Table:
-    return Table(item.kind, case.halves, size[-1], _dtype(item, case))
+def _rows(table: Table, size: tuple[int, ...], device: torch.device) -> torch.Tensor:
+    return table.on(prod(size[:-1]), device).view(size)
 
 
-def packing(kind: str, case: Case, axes: Mapping[str, int]) -> torch.Tensor | None:
-    """Offsets or positions of a case, int64; None where it passes none.  ``axes`` are its dims."""
-    if case.layout != "thd":
-        return None
-    if kind == "cu_seqlens":
-        return torch.from_numpy(np.cumsum([0, *case.lengths]))
-    if kind == "cu_seqlens_padded":
-        padded = np.add(case.lengths, case.gaps)
-        return torch.from_numpy(np.cumsum([0, *padded])) if any(case.gaps) else None
-    if case.variants["position_ids"] == "absent":
-        return None
-    return torch.from_numpy(integers(case.seed, kind, axes["tokens"], axes["positions"]))
+def _equal_offsets(spec: OpSpec, case: Case, parts: Mapping[str, Part]) -> dict[str, Part]:
+    """Offsets that are equal as one tensor, those of padded rows too where there is no padding."""
+    kinds = ("cu_seqlens",) if any(case.gaps) else ("cu_seqlens", "cu_seqlens_padded")
+    equal = [item.name for item in spec.inputs if item.kind in kinds]
+    first = next((parts[name] for name in equal if name in parts), None)
+    return {name: first for name in equal if first is not None}
+
+
+def _storages(spec: OpSpec, case: Case, parts: Mapping[str, Part]) -> list[list[str]]:
+    """Names of the tensors that lie in one storage: all data, the tables, one tensor of two names;
+    each by itself where the case does not ask for more."""
+    if case.variants.get("storage") != "shared":
+        return [[name] for name in parts]
+    kinds = {item.name: item.kind for item in spec.inputs}
+    groups: dict[object, list[str]] = {}
+    for name, part in parts.items():
+        kind = {"cos": "table", "sin": "table", "data": "data"}.get(kinds[name])
+        groups.setdefault(kind or part, []).append(name)
+    return list(groups.values())

@@ -9,8 +9,9 @@ from torch import Tensor, nan
 
 from .case import Case
 from .comparators import structure
+from .contents import packing
 from .evidence import Evidence
-from .inputs import Inputs, dims, on_host, packing
+from .inputs import Inputs, dims, on_host
 from .record import Finding
 from .relations.derived import agreement
 from .spec import OpSpec

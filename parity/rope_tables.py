@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from functools import lru_cache
-from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 
-from .guards import HOST, Image, laid_out, memory, tensor_bytes
+from .guards import HOST, tensor_bytes
 from .values import table_angles
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ class Table(NamedTuple):
             return _made(self, count, form)
         return _rows(self, -(-count // BLOCK), form)[:count]
 
-    def on(self, device: torch.device, count: int) -> torch.Tensor:
+    def on(self, count: int, device: torch.device) -> torch.Tensor:
         """The first ``count`` rows on a device, to be read only, [count, lanes]."""
         if device == HOST:
             return self.rows(count)
@@ -48,18 +47,6 @@ class Table(NamedTuple):
         total = _hashed(self, blocks).copy()
         total.update(tensor_bytes(self.rows(count)[blocks * BLOCK :]))
         return total.digest()
-
-
-def place_far(table: Table, size: tuple[int, ...], variant: str, guard: int) -> Image:
-    """A table as :func:`~parity.guards.place` lays it out, but on the device itself, since it is
-    too large to be copied there for every case."""
-    where = memory(size, variant, guard)
-
-    def build(device: torch.device) -> torch.Tensor:
-        values = table.on(device, prod(size[:-1])).view(size)
-        return laid_out(values, table.dtype, where, guard, poison=True)
-
-    return Image(where, build)
 
 
 @lru_cache(maxsize=64)

@@ -17,6 +17,7 @@ PLAIN = (
     None,
     "contiguous",
     "absent",
+    "apart",
     "int32",
     "normal",
 )  # values of a choice that is no choice

@@ -24,6 +24,12 @@ OUTSIDE = ("unspecified", "nan")
 ARITHMETIC = ("fp32_once", "promoted")
 
 
+_STORAGE_OF = {
+    "data": "data", "cos": "tables", "sin": "tables", "cu_seqlens": "offsets",
+    "cu_seqlens_padded": "offsets",
+}  # fmt: skip
+
+
 class Unsupported(Exception):
     """A candidate of this revision has no such capability; not a failure, and never a pass."""
 
@@ -180,6 +186,12 @@ class OpSpec:
     def has(self, kind: str) -> bool:
         """Whether the op takes an input of this kind."""
         return any(item.kind == kind for item in self.inputs)
+
+    @property
+    def shares_storage(self) -> bool:
+        """Whether two of the arguments can be slices of one storage, or one tensor."""
+        kinds = [_STORAGE_OF.get(item.kind) for item in self.inputs]
+        return any(kinds.count(kind) > 1 for kind in _STORAGE_OF.values())
 
     def flags_of(self, layout: str) -> dict[str, tuple[object, ...]]:
         """The flags a call in this layout may pass, with their values, default first."""

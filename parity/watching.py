@@ -41,12 +41,13 @@ def _owner(seen: Observation, tensor: torch.Tensor) -> Owner | None:
     buffers = [*seen.inputs.tensors.items()]
     buffers += [(f"incoming gradient of {name}", item) for name, item in seen.gradients.items()]
     buffers += [("memory it allocated", item.guarded) for item in seen.allocations]
-    owners = (
-        Owner(name, item.tensor)
-        for name, item in buffers
-        if item.buffer.untyped_storage().data_ptr() == place
-    )
-    return next(owners, None)
+    owners = [
+        (name, item) for name, item in buffers if item.buffer.untyped_storage().data_ptr() == place
+    ]
+    for name, item in owners:
+        if len(owners) == 1 or item.holds(tensor.data_ptr()):
+            return Owner(name, item.tensor)
+    return None
 
 
 def everything_watched(seen: Observation) -> bool:

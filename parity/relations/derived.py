@@ -103,12 +103,14 @@ class Derived:
 
 
 def dense(spec: OpSpec, case: Case, **changes: Any) -> Case:
-    """The case with every tensor in its simplest memory layout, and with other fields changed."""
+    """The case with every tensor in its simplest memory layout and in a storage of its own, and
+    with other fields changed."""
     return replace(case, variants={**case.variants, **_simplest(spec)}, **changes)
 
 
 def _simplest(spec: OpSpec) -> dict[str, str]:
-    return {name: options[0] for name, options in _shaped(spec).items()}
+    apart = {"storage": "apart"} if spec.shares_storage else {}
+    return apart | {name: options[0] for name, options in _shaped(spec).items()}
 
 
 def _shaped(spec: OpSpec) -> dict[str, tuple[str, ...]]:
@@ -118,7 +120,7 @@ def _shaped(spec: OpSpec) -> dict[str, tuple[str, ...]]:
 
 
 def restrided(spec: OpSpec, case: Case) -> Case:
-    """The dense case, or where it is dense already one with every tensor strided."""
+    """The dense case, or where it is dense already one with strides, and in shared storage."""
     if dense(spec, case) != case:
         return dense(spec, case)
     strided = {
@@ -126,6 +128,7 @@ def restrided(spec: OpSpec, case: Case) -> Case:
         for name, options in _shaped(spec).items()
     }
     chosen = {name: options[0] for name, options in strided.items() if options}
+    chosen |= {"storage": "shared"} if spec.shares_storage else {}
     return replace(case, variants={**case.variants, **chosen})
 
 

@@ -194,7 +194,8 @@ def _case(name: str) -> Case:
     """A planned case that is held to relation ``name``, in its simplest memory and dtypes."""
     seed = next(seed for seed in range(10_000) if order(seed)[0] == name)
     for case in plan(SPEC, 0, 0):
-        variants = dict.fromkeys(case.variants, "contiguous") | {"values": "normal"}
+        variants = dict.fromkeys(case.variants, "contiguous")
+        variants |= {"values": "normal", "storage": "apart"}
         if case.layout == "thd":
             variants |= {"cu_seqlens": "int32", "position_ids": "absent"}
         flags = {**case.flags, "inverse": True, "rope_first": False, "whole_pack_table": False}
