@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity.judging import families, hidden, judge
+from parity.judging import OTHER_REFERENCE, families, hidden, judge
 from parity.record import STATUSES, Finding, Record
 from parity.verdict import BOTH_FAIL, Exit, Judgement, Verdict, exit_code
 
@@ -321,6 +321,16 @@ def test_cases_with_one_reason_belong_together_and_so_do_failures_of_one_kind() 
     assert found.size == 3
 
 
+def test_a_lost_process_and_a_passed_deadline_are_failures_by_the_signal_that_ended_them() -> None:
+    for status, signature in (
+        ("crashed", "runs | process | crashed | because crashed"),
+        ("timeout", "runs | process | timeout"),
+    ):
+        (found,) = verdicts([PASSED], [record("c", status=status)])
+        assert (found.signature, found.family) == (signature, f"runs | process | {status}")
+        assert found.size == 0
+
+
 def test_headroom_of_the_tensors_that_changed() -> None:
     head = replace(PASSED, digests={"output": "e", "t.grad": "e"}, headroom={"output": 0.75})
     (item,) = verdicts([PASSED], [head])
@@ -519,6 +529,7 @@ def test_a_small_known_failure_does_not_excuse_a_large_one() -> None:
 def test_a_kernel_judged_by_another_reference_is_not_compared() -> None:
     """A wrong kernel and a reference changed to match it would both keep the bound."""
     base, head = (replace(record("c", digest=d), expected=d) for d in ("d", "e"))
-    assert one(base, head) == [Verdict.INCONCLUSIVE]
+    (found,) = verdicts([base], [head])
+    assert (found.verdict, found.sentence) == (Verdict.INCONCLUSIVE, OTHER_REFERENCE)
     assert one(base, replace(head, expected="d")) == [Verdict.CHANGED_WITHIN_BOUND]
     assert one(replace(base, expected=""), head) == [Verdict.CHANGED_WITHIN_BOUND]
