@@ -9,15 +9,16 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 READY := .venv/.ready
 MEGATRON := .parity/megatron
 
-.PHONY: help gate test coverage lint clean
+.PHONY: help gate test coverage own-mutants lint clean
 .DELETE_ON_ERROR:
 
 help:
-	@echo "make gate      compare the kernels of two megatron-core releases (BASE=$(BASE) HEAD=$(HEAD))"
-	@echo "make test      run the tests on four workers (ARGS='-k concat' adds options of pytest)"
-	@echo "make coverage  run them with the branches of parity/ and reports/ measured, least covered first"
-	@echo "make lint      ruff and mypy"
-	@echo "make clean     remove .venv, .parity and caches"
+	@echo "make gate         compare the kernels of two megatron-core releases (BASE=$(BASE) HEAD=$(HEAD))"
+	@echo "make test         run the tests on four workers (ARGS='-k concat' adds options of pytest)"
+	@echo "make coverage     run them with the branches of parity/ and reports/ measured, least covered first"
+	@echo "make own-mutants  plant bugs in what decides in the harness, and list those that no test sees"
+	@echo "make lint         ruff and mypy"
+	@echo "make clean        remove .venv, .parity and caches"
 
 gate: $(READY) $(MEGATRON)/$(BASE) $(MEGATRON)/$(HEAD)
 	@$(BIN)/parity gate --ops megatron --base-root $(MEGATRON)/$(BASE) --head-root $(MEGATRON)/$(HEAD) $(ARGS)
@@ -31,13 +32,18 @@ coverage: $(READY)
 	@$(BIN)/coverage combine -q
 	@$(BIN)/coverage report
 
+own-mutants: $(READY)
+	@$(PIP) install -qq -c constraints.txt mutmut
+	@$(BIN)/mutmut run
+	@$(BIN)/mutmut results
+
 lint: $(READY)
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
 
 clean:
-	rm -rf .venv .parity .hypothesis .mypy_cache .pytest_cache .ruff_cache build *.egg-info
+	rm -rf .venv .parity mutants .hypothesis .mypy_cache .pytest_cache .ruff_cache build *.egg-info
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
