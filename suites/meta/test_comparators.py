@@ -59,6 +59,13 @@ def test_bits() -> None:
     assert found.sentence == "got actual=5, expected=6 (2 of 6 elements differ)"
 
 
+@pytest.mark.parametrize("other", [nan, 0.0, -0.0])
+def test_neither_nan_nor_zero_is_a_wildcard(other: float) -> None:
+    one, wild = torch.tensor([1.0]), torch.tensor([other])
+    assert same_bits(actual=one, expected=wild) is not None
+    assert same_bits(actual=wild, expected=one) is not None
+
+
 def test_the_sign_of_zero_counts_where_it_is_asked_for() -> None:
     actual, expected = torch.tensor([0.0, -0.0, 1.0]), torch.tensor([-0.0, 0.0, 1.0])
     assert same_bits(actual=actual, expected=expected) is None

@@ -396,8 +396,24 @@ def test_every_verdict_has_its_exit_code() -> None:
         ("", "tests.unit.test_a", "", "tests.unit.test_a"),
         ("", "test_x", "", "test_x"),
         ("org.rope.CheckTable", "rows", "", "org.rope.CheckTable::rows"),
+        ("unit/test_b", "test_x", "", "unit/test_b.py::test_x"),
+        ("test_b.py", "test_x", "", "test_b.py::test_x"),
     ],
 )
 def test_node_ids(classname: str, name: str, file: str, expected: str) -> None:
     assert node_id(classname, name, file) == expected
     assert key(expected) == ".".join(filter(None, (key(classname), name)))
+
+
+def test_a_class_of_another_file_is_not_named_twice() -> None:
+    assert node_id("other.TestA", "test_x", "suites/check.py") == "suites/check.py::test_x"
+
+
+def test_what_ranks_say_of_one_test_comes_together() -> None:
+    first = failing(X, replace(ROWS, ranks=(3,)), replace(KEYS, ranks=(3,)))
+    told = [passes(X), first, failing(X, replace(ROWS, ranks=(1, 3))), skips(Y), passes(Y)]
+    assert merge(told) == {
+        key(X): failing(X, replace(ROWS, ranks=(1, 3)), replace(KEYS, ranks=(3,))),
+        key(Y): passes(Y),
+    }
+    assert merge([passes(X), lost(X)]) == {key(X): lost(X)}

@@ -11,7 +11,7 @@ import pytest
 
 from parity.triage.command import read
 from parity.triage.results import Outcome
-from parity.triage.signature import failure, normalised
+from parity.triage.signature import failure, frames_of_stack, normalised
 
 SUITE = {
     "rope.py": """
@@ -209,3 +209,66 @@ def test_old_pytest_gives_no_message(said: str) -> None:
 def test_a_coloured_message_and_no_message_at_all() -> None:
     assert failure("t", "\x1b[31mValueError: no\x1b[0m", "").kind == "ValueError: no"
     assert failure("t", "", "").signature == "no message | in t"
+
+
+INSIDE = "in tests.test_a.test_x"
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("/a/rope.py", "rope.py:go"),
+        ("lib/rope.py", "lib/rope.py:go"),
+        ("../../lib/rope.py", "lib/rope.py:go"),
+        ("/a/tests/helper.py", f"helper.py:go < {INSIDE}"),
+        ("/tests/a/b/rope.py", "rope.py:go"),  # of an absolute path only the last folder counts
+        ("tests/a/b/helper.py", f"tests/a/b/helper.py:go < {INSIDE}"),
+        ("a/unit_tests/helper.py", f"a/unit_tests/helper.py:go < {INSIDE}"),
+        ("/a/conftest.py", f"conftest.py:go < {INSIDE}"),
+        ("/a/rope_test.py", f"rope_test.py:go < {INSIDE}"),
+        ("/b/test_b.py", f"test_b.py:go < {INSIDE}"),
+        ("/b/test_a.py", INSIDE),
+        ("tests/test_a.py", INSIDE),
+        ("/b/tests.py", "tests.py:go"),
+    ],
+)
+def test_where_an_assertion_failed(path: str, place: str) -> None:
+    """Lines of the test itself are no place; test code elsewhere belongs to the test that ran."""
+    text = native(TEST, (path, "go "), last="AssertionError: odd")
+    assert failure("tests/test_a.py::test_x", "", text).place == place
+
+
+def test_a_file_of_tests_by_another_name_is_the_tests_own_file() -> None:
+    text = native(("suites/check.py", "go"), last="ValueError: odd")
+    assert failure("suites/check.py::test_x", "", text).place == ""
+    assert failure("suites/other.py::test_x", "", text).place == "suites/check.py:go"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "exact"),
+    [
+        ("E   ValueError: one\nE   two\n\nrope.py:3: ", "ValueError: one", "ValueError: one two"),
+        ("ValueError: one", "ValueError: one", "ValueError: one"),
+        ("first\nValueError: one\n\n  indented\n", "ValueError: one", "ValueError: one"),
+        ("  indented", "no message", ""),
+    ],
+)
+def test_a_message_inside_a_traceback(text: str, kind: str, exact: str) -> None:
+    found = failure("t", "", text)
+    assert (found.kind, found.exact) == (kind, exact)
+
+
+def test_a_bare_assertion_is_told_by_its_line() -> None:
+    lines = ">       x = f()\n>       assert x == []\nE       assert [1] == []\n"
+    found = failure("t", "", lines)
+    assert found.kind == "AssertionError: assert [N] == [] in assert x == []"
+    assert failure("t", "", "E       assert [1] == []\n").kind == "AssertionError: assert [N] == []"
+
+
+def test_the_stack_of_the_main_thread_outermost_first() -> None:
+    head = "thread 0x1 (most recent call first):\n"
+    stack = (
+        f'Thread {head}  File "/a/x.py", line 3 in other\n\nCurrent {head}'
+        '  File "/a/b.py", line 3 in inner\n  File "/a/c.py", line 9 in outer\n'
+    )
+    assert frames_of_stack(stack) == [("/a/c.py", "outer"), ("/a/b.py", "inner")]
