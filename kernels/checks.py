@@ -43,6 +43,9 @@ def check_rotation(emb_dim: int, width: int, rotary_interleaved: bool = False, *
             "Expected rotary_interleaved=False but got True; use the unfused path for tables that "
             "repeat each angle per pair."
         )
+    _check_whole("emb_dim", emb_dim)
+    for lanes in kept:
+        _check_whole("each number of kept lanes", lanes)
     if emb_dim < 2 or emb_dim % 2:
         raise ValueError(f"Expected an even emb_dim of at least 2 but got emb_dim={emb_dim}.")
     if any(lanes < 0 for lanes in kept):
@@ -101,6 +104,8 @@ def check_positions(
     Raises:
         ValueError: packing with an SBHD tensor, none with a THD one, or tensors of another kind.
     """
+    _check_whole("cp_rank", cp_rank)
+    _check_whole("cp_size", cp_size)
     if not 0 <= cp_rank < cp_size:
         raise ValueError(f"Expected 0 <= cp_rank < cp_size but got {cp_rank} of {cp_size}.")
     if t.dim() == 4:
@@ -125,6 +130,12 @@ def check_positions(
         raise ValueError("Expected cu_seqlens or position_ids with a THD tensor but got neither.")
     check_values(t, positions, length)
     return positions
+
+
+def _check_whole(name: str, number: object) -> None:
+    """No 2.0 or True: their launch would be kept for 2 and 1, which are equal, and break those."""
+    if type(number) is not int:
+        raise ValueError(f"Expected {name} as an int but got {number!r}; convert it.")
 
 
 def _check_integers(name: str, values: Tensor, length: int | None, t: Tensor) -> None:

@@ -14,8 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 from triton import knobs
-from triton.runtime import driver
-from triton.runtime.jit import JITFunction
+from triton.runtime import driver, jit
 
 from .validation import is_validating
 
@@ -107,8 +106,9 @@ class Launch:
 
     def _is_watched(self) -> bool:
         """Whether somebody hooked or replaced Triton's launch path, to see or change launches."""
+        run = getattr(self.kernel, "run", None)  # `wraps` copies a module's name, not its globals
         return bool(
-            JITFunction.run.__module__ != JITFunction.__module__
+            getattr(run, "__globals__", None) is not vars(jit)
             or getattr(knobs.runtime.launch_enter_hook, "calls", True)
             or getattr(knobs.runtime.launch_exit_hook, "calls", True)
             or getattr(self.kernel, "pre_run_hooks", True)

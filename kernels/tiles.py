@@ -18,7 +18,7 @@ def choose_tile(tile: int | None, lanes: int) -> int:
     """
     if tile is None:
         return next((rows for rows in (16, 8, 4, 2) if rows * lanes <= _LANES), 1)
-    if tile not in TILES:
+    if type(tile) is not int or tile not in TILES:
         raise ValueError(f"Expected tile in {TILES} but got tile={tile!r}; None chooses one.")
     return tile
 

@@ -88,6 +88,16 @@ BOUNDARIES: dict[str, tuple[Callable[[], object], Callable[[], object], str]] = 
         lambda: check_no_overlap("t", strided(3, 4, 1, size=(3, 1, 4))),
         "no two elements of t in one place",
     ),
+    "kind of emb_dim": (
+        lambda: check_rotation(2, 2),
+        lambda: check_rotation(2.0, 2),  # type: ignore[arg-type]
+        "emb_dim as an int but got 2.0",
+    ),
+    "kind of kept lanes": (
+        lambda: check_rotation(2, 2, False, 2),
+        lambda: check_rotation(2, 2, False, 2.0),  # type: ignore[arg-type]
+        "kept lanes as an int but got 2.0",
+    ),
     "last rank": (
         lambda: check_positions(rows(2, 1, 4), 2, torch.tensor([0, 4]), None, None, 1, 2, False),
         lambda: check_positions(rows(2, 1, 4), 2, torch.tensor([0, 4]), None, None, 2, 2, False),

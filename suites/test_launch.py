@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ PRELUDE = """
 import importlib.util
 import json
 import sys
+from functools import wraps
 from itertools import count
 from types import SimpleNamespace
 import torch
@@ -146,24 +148,26 @@ def noting(self, *tensors):
     through.append(self)
     return stock(self, *tensors)
 
+through, stock, run = [], launch.Launch._through_triton, launch.jit.JITFunction.run
+
+@wraps(run)  # which makes it pass for Triton's own by name, module and documentation
 def replaced(self, *args, **kwargs):
     return run(self, *args, **kwargs)
 
-through, stock, run = [], launch.Launch._through_triton, launch.JITFunction.run
 given, launching = [], launch.Launch.__call__
 launch.Launch._through_triton, launch.Launch.__call__ = noting, counting
 launch.launches.clear()
 ways = {}
 for op, call in OPS.items():
-    launch.JITFunction.run = replaced
+    launch.jit.JITFunction.run = replaced
     way = ways[op] = {"replaced from the first": told(call)}
-    launch.JITFunction.run = run
+    launch.jit.JITFunction.run = run
     way |= {"odd": told(call, odd), "first": told(call), "second": told(call)}
     way["odd again"] = told(call, odd)
     (kernel,) = {kept.kernel for kept in launch.launches.values() if kept.kernel.__name__ == op}
-    launch.JITFunction.run = replaced
+    launch.jit.JITFunction.run = replaced
     way["replaced"] = told(call)
-    launch.JITFunction.run = run
+    launch.jit.JITFunction.run = run
     for name in ("launch_enter_hook", "launch_exit_hook"):
         getattr(launch.knobs.runtime, name).add(replaced)
         way[name] = told(call)
@@ -228,6 +232,26 @@ def test_two_kernels_of_one_name_are_kept_apart(told: list[Any]) -> None:
     first, second, *again = told[3]
     assert first != second
     assert again == [first, second]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [{"cp_size": 2, "cp_rank": 1}, {"cp_size": 2, "cp_rank": 0, "tile": 1}],
+    ids=["a rank of 1", "a tile of 1"],
+)
+@pytest.mark.parametrize("kind", [float, bool])
+def test_no_launch_is_kept_for_numbers_of_another_kind(
+    flags: dict[str, int], kind: Callable[[int], object]
+) -> None:
+    """1.0 and True equal 1: their launch would be the one of all further calls, and it fails."""
+    t, table = (torch.ones(size, device=device()) for size in ((4, 1, 2), (8, 2)))
+    cu_seqlens = torch.tensor([0, 8], device=device())
+    launch.launches.clear()
+    odd: dict[str, Any] = {name: kind(n) if n == 1 else n for name, n in flags.items()}
+    with pytest.raises(ValueError, match=r"but got .*(1\.0|True)"):
+        fused_mla_rope_out_of_place(t, table, table, 0, 2, cu_seqlens, **odd)
+    assert not launch.launches
+    fused_mla_rope_out_of_place(t, table, table, 0, 2, cu_seqlens, **flags)
 
 
 def test_no_more_launches_are_kept_than_said(monkeypatch: pytest.MonkeyPatch) -> None:
