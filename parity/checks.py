@@ -168,7 +168,7 @@ def keeps_inputs(evidence: Evidence) -> Iterator[Finding]:
     inputs = evidence.seen.inputs
     mutable = {item.name for item in inputs.spec.inputs if item.mutable}
     for name, item in inputs.tensors.items():
-        inside, _ = item.changed()
+        inside, _ = evidence.seen.changed(item)
         if len(inside) and name not in mutable:
             yield _unchanged("inputs_unchanged", name, len(inside))
 
@@ -187,7 +187,7 @@ def keeps_gradients(evidence: Evidence) -> Iterator[Finding]:
     the contract says that it may write it."""
     mutable = {item.name for item in evidence.seen.inputs.spec.outputs if item.gradient_mutable}
     for name, item in evidence.seen.gradients.items():
-        inside, _ = item.changed()
+        inside, _ = evidence.seen.changed(item)
         if len(inside) and name not in mutable:
             yield _unchanged("gradients_unchanged", f"incoming gradient of {name}", len(inside))
 

@@ -12,6 +12,7 @@ import torch
 
 GAP = 8  # guard elements between the rows of a sliced tensor
 HOST = torch.device("cpu")  # where all but the candidate runs: small tensors are slow on a GPU
+Changed = tuple[torch.Tensor, torch.Tensor]  # elements of a buffer: in its tensor, in its guards
 Memory = tuple[tuple[int, ...], tuple[int, ...], int]  # size, stride, first element
 
 
@@ -70,7 +71,7 @@ class Guarded:
 
     def changed(
         self, since: torch.Tensor | None = None, until: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    ) -> Changed:
         """Buffer indices whose bits changed: (in the tensor, in the guards), on the host.
 
         ``since`` and ``until`` are copies of the buffer [as handed out, as it is now].

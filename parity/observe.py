@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .effects import Allocation, Allocations
-from .guards import Guarded
+from .guards import Changed, Guarded
 from .inputs import Inputs, incoming_gradient, on_host
 from .oracle import Tensors, by_output, data_names, differentiate
 from .spec import Unsupported
@@ -52,6 +52,13 @@ class Observation:
     traces: dict[str, Trace] = field(default_factory=dict)
     phase: str = "forward"
     error: Exception | None = None
+    _changed: dict[Guarded, Changed] = field(default_factory=dict, repr=False)
+
+    def changed(self, item: Guarded) -> Changed:
+        """What the run changed in a buffer, asked of the device once."""
+        if item not in self._changed:
+            self._changed[item] = item.changed()
+        return self._changed[item]
 
 
 class _Feed(torch.autograd.Function):

@@ -16,7 +16,7 @@ def strays(seen: Observation) -> Iterator[tuple[str, str, Guarded, torch.Tensor]
     early = [*seen.inputs.tensors.items()]
     early += [("memory it allocated", a.guarded) for a in seen.allocations if a.phase == "forward"]
     for (name, item), between in zip_longest(early, seen.after_forward):
-        if not len(item.changed()[1]):
+        if not len(seen.changed(item)[1]):
             continue
         middle = item.buffer if between is None else between
         for phase, outside in (
@@ -28,6 +28,6 @@ def strays(seen: Observation) -> Iterator[tuple[str, str, Guarded, torch.Tensor]
     late = [(f"incoming gradient of {name}", item) for name, item in seen.gradients.items()]
     late += [("memory it allocated", a.guarded) for a in seen.allocations if a.phase == "backward"]
     for name, item in late:
-        _, outside = item.changed()
+        _, outside = seen.changed(item)
         if len(outside):
             yield "backward", name, item, outside
