@@ -177,7 +177,9 @@ A_GPU, MEGATRON = "it needs a GPU", "it needs a release or checkout of Megatron-
 NOT_RUN = {
     "git -C Megatron-LM worktree add ../main d98e8a64dd": MEGATRON,
     "git -C Megatron-LM worktree add ../pr6343 e354f1f575": MEGATRON,
+    "make coverage": "it is every test once more",
     "make gate": MEGATRON,
+    "make own-mutants": "it takes long",
     'parity bench --base v1.2 --head my-branch --only "THD 4096"': A_GPU,
     "parity bench --json .parity/runs/<id>/bench.json": A_GPU,
     "parity bench --upstream PR6343 --json bench.json": A_GPU,
