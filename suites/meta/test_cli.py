@@ -270,6 +270,16 @@ def test_progress_without_a_terminal_is_a_rare_plain_line(
     assert capsys.readouterr().err == "Running cases: 2 of 3, 11 s\n"
 
 
+def test_progress_on_a_terminal_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.StringIO()
+    terminal = Console(file=written, force_terminal=True, width=100)
+    monkeypatch.setattr("parity.progress.Console", lambda **_: terminal)
+    with progress("Running cases") as report:
+        report(2, 3)
+    assert "Running cases" in written.getvalue()
+    assert "2/3" in written.getvalue()
+
+
 def test_run_documents_have_a_schema_version(here: Path) -> None:
     run = Run.create(here / ".parity")
     run.write("result", {"a": 1})

@@ -7,7 +7,9 @@ import os
 import subprocess
 import sys
 from fractions import Fraction
+from types import SimpleNamespace
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -288,6 +290,41 @@ def test_a_version_that_is_not_known_is_refused(
     monkeypatch.setattr(triton, "__version__", version)
     with pytest.raises(RuntimeError, match=rf"Expected triton 3\.5 to 3\.9 .* got {version}"):
         adapt(importlib.import_module("triton.runtime.interpreter"))
+
+
+def test_native_calls_of_3_9_get_no_type_that_they_do_not_know(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """bf16 goes as the integers that hold its bits, fp32 as it is; the calls are the real ones."""
+    native = importlib.import_module("triton.runtime.interpreter")._interpreter
+    given = []
+
+    class Strict:
+        def load(self, addresses, mask, other, dtype):  # type: ignore[no-untyped-def]
+            given.append(dtype)
+            return native.load(addresses, mask, other, dtype)
+
+        def store(self, addresses, values, mask):  # type: ignore[no-untyped-def]
+            given.append(values.dtype)
+            native.store(addresses, values, mask)
+
+        untouched = "untouched"
+
+    interpreter = SimpleNamespace(_interpreter=Strict())
+    monkeypatch.setattr(triton, "__version__", "3.9.0")
+    adapt(interpreter)  # type: ignore[arg-type]
+    calls = interpreter._interpreter
+    assert calls.untouched == "untouched"
+    mask = np.array([True, True, False])
+    for dtype, plain in ((np.dtype(ml_dtypes.bfloat16), np.uint16), (np.dtype("f4"), np.float32)):
+        memory = np.array([1.5, -2.0, 7.0], dtype)
+        places = memory.ctypes.data + np.arange(3, dtype=np.uint64) * dtype.itemsize
+        loaded = calls.load(places, mask, np.full(3, 9.0), dtype)
+        assert loaded.dtype == dtype
+        assert loaded.astype(float).tolist() == [1.5, -2.0, 9.0]
+        calls.store(places, np.full(3, 3.0).astype(dtype), mask)
+        assert memory.astype(float).tolist() == [3.0, 3.0, 7.0]
+        assert given[-2:] == [np.dtype(plain)] * 2
 
 
 def test_a_triton_without_the_hooks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
