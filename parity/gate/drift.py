@@ -79,10 +79,10 @@ def at_least(hits: int, trials: int) -> float:
 def marked(judgements: list[Judgement], cases: Mapping[str, Case]) -> list[Judgement]:
     """The judgements, with DRIFT for every case and tensor that shows one."""
     found = drifts(judgements, cases)
-    return [after for item in judgements for after in (*_marked(item, cases, found),) or (item,)]
+    return [after for item in judgements for after in (*_marked(item, found),) or (item,)]
 
 
-def _marked(item: Judgement, cases: Mapping[str, Case], found: list[Drift]) -> Iterator[Judgement]:
+def _marked(item: Judgement, found: list[Drift]) -> Iterator[Judgement]:
     for drift in found:
         op, tensor, dtype = drift.group
         if item.op == op and item.case_id in drift.grew and tensor in item.headroom:
