@@ -78,6 +78,12 @@ def test_a_case_that_did_not_run_needs_no_check() -> None:
         assert replace(PASSED, status=status, checks=()).status == status
 
 
+def test_what_did_not_run_is_told_in_one_line_for_each_reason() -> None:
+    skipped = {"b": "no GPU", "c": "too large", "a": "no GPU"}
+    assert replace(PASSED, not_run=skipped).gaps() == ["a, b: no GPU", "c: too large"]
+    assert PASSED.gaps() == []
+
+
 def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder" / "records.jsonl"
     append(path, PASSED)
