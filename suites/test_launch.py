@@ -65,6 +65,7 @@ def called(op, *tensors, **flags):
     (item,) = recorder.launches
     numbers = [value for value in item.arguments.values() if isinstance(value, int)]
     source = item.source
+    contracted.add(item.options["enable_fp_fusion"])
     found.append(repr((
         item.kernel, item.grid, numbers, source.signature, source.constants, source.attrs,
         item.options)))
@@ -73,7 +74,7 @@ def noting(self, *tensors):
     noted.append((self, [t is None or t.data_ptr() % 16 == 0 for t in tensors]))
     stock(self, *tensors)
 
-found, noted, stock = [], [], launch.Launch.__call__
+found, noted, contracted, stock = [], [], set(), launch.Launch.__call__
 launch.Launch.__call__ = noting
 usual, cos = tensor(4, 1, 2, 32), table()
 for t, table_of_cos, flags in (
@@ -190,7 +191,7 @@ for op in (concat, other.fused_mla_rope_concat) * 2:
     functions.append(launched[-1][4])
 for dtype in (torch.int32, torch.int64):  # must compile: the search runs interpreted elsewhere
     rotate(wide[:, 0], cos, sin, 16, 16, torch.tensor([0, 16, 40], dtype=dtype))
-print(json.dumps([ambiguities, keeps, ways, functions]))
+print(json.dumps([ambiguities, keeps, ways, functions, list(contracted)]))
 """
 
 
@@ -225,6 +226,11 @@ def test_a_kept_kernel_gets_what_triton_would_give_it(told: list[Any]) -> None:
         assert [name for name, (_, through_triton) in way.items() if not through_triton] == [
             "second", "last"
         ]  # fmt: skip
+
+
+def test_no_kernel_is_contracted(told: list[Any]) -> None:
+    """The bits of a fused multiply-add differ by tile and by architecture."""
+    assert told[4] == [False]
 
 
 def test_two_kernels_of_one_name_are_kept_apart(told: list[Any]) -> None:

@@ -24,9 +24,9 @@ class Baseline:
     records: dict[str, Record] = field(default_factory=dict)
     reached: dict[str, Reach] = field(default_factory=dict)
 
-    def covering(self, mutant: Mutant, jobs: list[Job]) -> list[Job]:
-        """The cases that execute the statement of a mutant, the ops in turn; first of all those
-        that are held to a check which none before them is."""
+    def covering(self, mutant: Mutant, jobs: list[Job]) -> tuple[list[Job], list[Job]]:
+        """The cases that execute the statement of a mutant, the ops in turn: those that are held
+        to a check which none before them is, and the others."""
         lines = set(range(mutant.first, mutant.last + 1))
         by_op: dict[str, list[Job]] = {}
         for spec, case in jobs:
@@ -40,7 +40,7 @@ class Baseline:
             checks = set(self.records[job[1].id].checks)
             (late if checks <= seen else early).append(job)
             seen |= checks
-        return early + late
+        return early, late
 
     def files(self, jobs: list[Job]) -> list[str]:
         """The files below the root that these cases execute."""

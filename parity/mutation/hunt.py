@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
+from typing import Protocol
 
 from ..arms import Arm
 from ..isolation import Worker
@@ -20,7 +21,19 @@ from .outcomes import Journal, Outcome
 # Imported once, in the process that all mutants' processes are forked from.
 PRELOADED = ["parity.mutation.warm"]
 Progress = Callable[[int, int], None]
-Judge = Callable[[Mutant, Event], Outcome]
+
+
+class Judge(Protocol):
+    """Says what becomes of a mutant."""
+
+    def key(self, mutant: Mutant) -> str:
+        """A digest of all that decides about it."""
+
+    def prepare(self) -> None:
+        """Called once before the first mutant, if any is to be judged."""
+
+    def __call__(self, mutant: Mutant, stop: Event) -> Outcome:
+        """Run it; InterruptedError if ``stop`` is set."""
 
 
 def slots() -> int:

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -19,13 +19,12 @@ from ..corpus import kept
 from ..gate.command import CASES_PER_OP
 from ..generate import plan
 from ..git import Refused
-from ..isolation import Job
 from ..process import START
 from ..progress import progress
 from ..provenance import Misplaced, digest
 from ..spec import OpSpec
 from ..verdict import Exit
-from .baseline import Baseline, baseline
+from .baseline import baseline
 from .equivalents import reviewed
 from .hunt import Judge, Lab, hunt
 from .judge import Cases
@@ -100,17 +99,30 @@ def _conduct(request: Request) -> dict[str, Any]:
             found = sample(found, request.sample, request.seed)
         real = [mutant for mutant in found if mutant.id not in equivalent]
         journal = Journal(folder / "mutation" / "outcomes.jsonl")
-        ends = {m.id: Outcome("equivalent", reason=equivalent.get(m.id, "")) for m in found}
-        if request.cases:
-            jobs = [(spec, case) for spec in subject.specs for case in _cases(request, spec)]
-            ends |= _by_cases(lab, subject, jobs, real, journal)
-            if any(mutant.id not in ends for mutant in real):
-                return document(found, ends)
-            real = [mutant for mutant in real if ends[mutant.id].status == "survived"]
-        if request.suites and real:
-            for name, end in _by_suites(lab, subject, request.suites, real, journal).items():
-                ends[name] = end if end.status != "survived" or not request.cases else ends[name]
+        ends = {name: Outcome("equivalent", reason=why) for name, why in equivalent.items()}
+        for judge in _judges(lab, subject, request, journal):
+            judged = _hunt(judge, real, journal)
+            ends |= judged
+            if len(judged) < len(real):  # interrupted: what only earlier judges saw has no end
+                left = {mutant.id for mutant in real} - set(judged)
+                return document(found, {n: end for n, end in ends.items() if n not in left})
+            real = [mutant for mutant in real if judged[mutant.id].status == "survived"]
     return document(found, ends)
+
+
+def _judges(lab: Lab, subject: Subject, request: Request, journal: Journal) -> Iterator[Judge]:
+    """Who judges what those before let live: the cases first that differ most, and the others last,
+    since a mutant that only a suite notices would run them all in vain."""
+    if not request.cases:
+        yield _suite(lab, subject, request)
+        return
+    cases = _by_cases(lab, subject, request, journal)
+    if not request.suites:
+        yield cases
+        return
+    yield replace(cases, part="first")
+    yield _suite(lab, subject, request)
+    yield replace(cases, part="others")
 
 
 def _cases(request: Request, spec: OpSpec) -> list[Case]:
@@ -163,7 +175,8 @@ def harness_digest(root: str) -> str:
     """What is loaded in this process, which must be a worker, and is not under test."""
     files = {str(module.__file__) for module in list(sys.modules.values()) if _is_harness(module)}
     contents = [Path(file).read_bytes() for file in sorted(files) if not file.startswith(root)]
-    return _digest(*(version(name) for name in ("torch", "triton")), *map(digest, contents))
+    versions = [version(name) for name in ("torch", "triton")]
+    return digest("\0".join([*versions, *map(digest, contents)]).encode())
 
 
 def _is_harness(module: ModuleType) -> bool:
@@ -171,45 +184,34 @@ def _is_harness(module: ModuleType) -> bool:
     return inside and getattr(module, "__file__", None) is not None
 
 
-def _by_cases(
-    lab: Lab, subject: Subject, jobs: list[Job], real: list[Mutant], journal: Journal
-) -> dict[str, Outcome]:
+def _by_cases(lab: Lab, subject: Subject, request: Request, journal: Journal) -> Cases:
+    """The judge that runs cases; without a mutant they have run, or did so before.
+
+    Raises:
+        Refused: no case passes without a mutant.
+    """
+    jobs = [(spec, case) for spec in subject.specs for case in _cases(request, spec)]
     kept = journal.path.with_name("baseline.json")
     with progress("Running cases without a mutant") as report:
         base = baseline(lab, jobs, subject.harness, kept, report)
     if not any(record.status == "passed" for record in base.records.values()):
         raise Refused("Expected a case that passes without a mutant but none does.", Exit.FAULT)
-    keys = {_key(lab, subject, mutant, base, jobs): mutant for mutant in real}
-    return _hunt(Cases(lab, subject.sources, jobs, base), keys, journal)
+    return Cases(lab, subject.sources, subject.harness, jobs, base)
 
 
-def _key(lab: Lab, subject: Subject, mutant: Mutant, base: Baseline, jobs: list[Job]) -> str:
-    """A digest of all that decides what becomes of a mutant: code, cases, harness."""
-    covering = base.covering(mutant, jobs)
-    code = [digest((lab.code / file).read_bytes()) for file in base.files(covering)]
-    return _digest(mutant.id, subject.harness, *code, *(case.id for _, case in covering))
-
-
-def _by_suites(
-    lab: Lab, subject: Subject, paths: tuple[Path, ...], real: list[Mutant], journal: Journal
-) -> dict[str, Outcome]:
+def _suite(lab: Lab, subject: Subject, request: Request) -> Judge:
     from .suite import Suite
 
-    suite = Suite(lab, subject.sources, tuple(path.resolve() for path in paths))
-    code = suite.digests()
-    keys = {_digest(mutant.id, subject.harness, *code): mutant for mutant in real}
-    if not set(keys) <= set(journal.found):
-        suite.prepare()
-    return _hunt(suite, keys, journal)
+    paths = tuple(path.resolve() for path in request.suites)
+    return Suite(lab, subject.sources, subject.harness, paths)
 
 
-def _hunt(judge: Judge, keys: dict[str, Mutant], journal: Journal) -> dict[str, Outcome]:
+def _hunt(judge: Judge, real: list[Mutant], journal: Journal) -> dict[str, Outcome]:
     """Ends by the mutant's id, not of all if interrupted; what an earlier run left does not run."""
+    keys = {judge.key(mutant): mutant for mutant in real}
     waiting = {key: mutant for key, mutant in keys.items() if key not in journal.found}
+    if waiting:
+        judge.prepare()
     with suppress(KeyboardInterrupt), progress("Running mutants") as report:
         hunt(judge, waiting, journal, report)
     return {m.id: journal.found[key] for key, m in keys.items() if key in journal.found}
-
-
-def _digest(*parts: str) -> str:
-    return digest("\0".join(parts).encode())

@@ -96,6 +96,7 @@ class Suite:
 
     lab: Lab
     sources: Mapping[str, bytes]
+    harness: str
     paths: tuple[Path, ...]
     reached: dict[str, Reach] = field(default_factory=dict)
 
@@ -104,10 +105,11 @@ class Suite:
         """The folder of the files, or one above."""
         return os.path.commonpath([path.parent for path in self.paths])
 
-    def digests(self) -> list[str]:
-        """Of all that may decide, beside the mutant and the harness."""
-        contents = [path.read_bytes() for path in self.paths]
-        return [digest(content) for content in (*contents, *self.sources.values())]
+    def key(self, mutant: Mutant) -> str:
+        """A digest of all that decides: code, tests, harness."""
+        contents = [*(path.read_bytes() for path in self.paths), *self.sources.values()]
+        parts = (mutant.id, self.harness, *map(digest, contents))
+        return digest("\0".join(parts).encode())
 
     def prepare(self) -> None:
         """Run without a mutant; refused unless all tests pass."""

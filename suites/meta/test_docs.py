@@ -152,6 +152,7 @@ ELSEWHERE = {
     "parity history e01e0ce2 --bisect": "suites/meta/test_nightly.py",
     "parity mutate": "suites/meta/test_mutate.py",
     "parity mutate --json FILE": "suites/meta/test_mutate.py",
+    "parity mutate --json ours.json": "suites/meta/test_mutate.py",
     "parity mutate --sample 40 --seed 1": "suites/meta/test_mutate.py",
     "parity mutate --suite suites/meta/usual_suite.py --json usual.json": (
         "suites/meta/test_mutate.py"

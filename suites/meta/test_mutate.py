@@ -15,6 +15,7 @@ import pytest
 from parity import cli
 from parity.catalog import resolve
 from parity.gate import power
+from parity.mutation import session
 from parity.mutation.equivalents import reviewed
 from parity.mutation.mutants import FAULTS, Mutant, mutants, sample
 from parity.mutation.outcomes import Journal, Outcome, document
@@ -325,6 +326,10 @@ def test_a_suite_that_fails_without_a_mutant_is_refused(
     )
 
 
+def _interrupted(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
 PLAIN = """
 from parity import Input, OpSpec, Output
 
@@ -340,7 +345,10 @@ OPS = (OpSpec(name="op", candidate="{module}:op", reference="{module}:reference"
 """
 
 
-def test_what_no_case_executes_is_judged_by_the_suites_of_the_project(own_op: Path) -> None:
+def test_what_no_case_executes_is_judged_by_the_suites_of_the_project(
+    own_op: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After an interruption, too, of which the result says how many mutants it left."""
     package = own_op / "package"
     package.mkdir()
     (package / "__init__.py").touch()
@@ -352,6 +360,11 @@ def test_what_no_case_executes_is_judged_by_the_suites_of_the_project(own_op: Pa
         '[tool.parity]\nops = "package.plain:OPS"\n[tool.parity.mutation]\n'
         'suites = ["test_half.py"]\nfunctions = ["package.helper:half"]\n'
     )
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "hunt", _interrupted)
+        assert cli.run(["mutate", "--json", "found.json"]) == 2
+    assert result_of(own_op / "found.json")["left"] == 2
+    assert "2 mutants are left" in capsys.readouterr().out
     assert cli.run(["mutate", "--json", "found.json"]) == 0
     found = result_of(own_op / "found.json")
     assert found["counts"] == {"killed": 2, "survived": 0, "timeout": 0, "equivalent": 0}
