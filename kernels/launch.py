@@ -106,7 +106,7 @@ class Launch:
 
     def _is_watched(self) -> bool:
         """Whether somebody hooked or replaced Triton's launch path, to see or change launches."""
-        run = getattr(self.kernel, "run", None)  # `wraps` copies a module's name, not its globals
+        run = self.kernel.run  # `wraps` copies a module's name, not its globals
         return bool(
             getattr(run, "__globals__", None) is not vars(jit)
             or getattr(knobs.runtime.launch_enter_hook, "calls", True)

@@ -23,7 +23,7 @@ from .spec import OpSpec
 
 START = 300.0  # seconds to import everything and read the contracts, on a cold disk
 
-CLEAN_EXIT = 97  # stands for 0, and for no signal
+CLEAN_EXIT = 97  # what the pool is told in place of 0
 
 
 class _Lost(BaseProcess):

@@ -181,7 +181,8 @@ def host_costs(with_upstream: bool) -> dict[str, float]:
     from ..adapters.megatron_module import NAME as UPSTREAM
     from . import timing, workloads
 
-    pairs = {name: host_calls(name) for name in (workloads.OURS, UPSTREAM)[: 1 + with_upstream]}
+    names = [workloads.OURS, *([UPSTREAM] if with_upstream else [])]
+    pairs = {name: host_calls(name) for name in names}
     pairs["autograd alone"] = workloads.idle_calls()
     calls: dict[str, timing.Call] = {}
     for name, (forward, both) in pairs.items():

@@ -1,4 +1,4 @@
-"""Many more cases of our kernels than a session runs: ``python -m suites.meta.many_cases 1 600``.
+"""Many more cases of our kernels than the tests run: ``python -m suites.meta.many_cases 1 600``.
 
 Every core plans and judges cases of every op, from that seed on and for so many seconds, on the GPU
 if there is one.  Each plan prints how many cases it judged, each finding is printed with its case.

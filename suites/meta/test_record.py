@@ -42,6 +42,7 @@ FULL = Record(
     hazards=(BARE,),
     cost={"forward launches": 2},
     traffic={"y": {"loaded": 4}},
+    not_run={"reads": "n"},
 )
 
 
