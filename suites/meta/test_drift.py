@@ -53,6 +53,13 @@ def test_an_honest_change_is_not_accused(pair: tuple[float, float]) -> None:
     assert accused([changed(case, y=pair) for case in CASES]) == set()
 
 
+def test_a_drift_keeps_the_headroom_of_its_own_tensor_and_says_how_many_cases_it_saw() -> None:
+    judgements = [changed(case, y=(0.3, 0.6), z=(0.5, 0.4)) for case in CASES[:20]]
+    (found,) = drifts(judgements, BY_ID)
+    assert (found.pairs, len(found.grew), found.ratio) == (20, 20, 2.0)
+    assert [item.headroom for item in marked(judgements, BY_ID)] == [{"y": (0.3, 0.6)}] * 20
+
+
 def test_what_was_exact_and_is_no_longer_grows() -> None:
     assert accused([changed(case, y=(0.0, 0.1)) for case in CASES]) == {
         ("y", "float32"),
