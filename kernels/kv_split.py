@@ -233,7 +233,7 @@ def _launch(
     warps = tiles.choose_warps(tile * (2 * half + k + v))
     programs = -(-rows // tile)
     sums: tuple[int, ...] = ()
-    if kernel is kv_split_backward_kernel and rows > 0:
+    if kernel is kv_split_backward_kernel:
         grad_kv, grad_shared = shapes
         sums = (0 if grad_shared is None else -(-(rows // heads) // tile),)
         programs = sums[0] + (0 if grad_kv is None else programs)

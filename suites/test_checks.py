@@ -30,6 +30,10 @@ def tables(shape: tuple[int, ...]) -> None:
     check_tables(torch.zeros(shape), torch.zeros(shape), torch.zeros(2, 1, 1, 4), 4)
 
 
+def ranks(rank: int, size: int) -> None:
+    check_positions(rows(2, 1, 4), 2, torch.tensor([0, 4]), None, None, rank, size, False)
+
+
 # what is checked: (a legal call, an illegal one, what the sentence names)
 BOUNDARIES: dict[str, tuple[Callable[[], object], Callable[[], object], str]] = {
     "axes": (
@@ -90,17 +94,27 @@ BOUNDARIES: dict[str, tuple[Callable[[], object], Callable[[], object], str]] = 
     ),
     "kind of emb_dim": (
         lambda: check_rotation(2, 2),
-        lambda: check_rotation(2.0, 2),  # type: ignore[arg-type]
+        lambda: check_rotation(2.0, 2),
         "emb_dim as an int but got 2.0",
     ),
     "kind of kept lanes": (
         lambda: check_rotation(2, 2, False, 2),
-        lambda: check_rotation(2, 2, False, 2.0),  # type: ignore[arg-type]
+        lambda: check_rotation(2, 2, False, 2.0),
         "kept lanes as an int but got 2.0",
     ),
+    "kind of cp_rank": (
+        lambda: ranks(0, 1),
+        lambda: ranks(False, 1),
+        "cp_rank as an int",
+    ),
+    "kind of cp_size": (
+        lambda: ranks(0, 1),
+        lambda: ranks(0, True),
+        "cp_size as an int",
+    ),
     "last rank": (
-        lambda: check_positions(rows(2, 1, 4), 2, torch.tensor([0, 4]), None, None, 1, 2, False),
-        lambda: check_positions(rows(2, 1, 4), 2, torch.tensor([0, 4]), None, None, 2, 2, False),
+        lambda: ranks(1, 2),
+        lambda: ranks(2, 2),
         "0 <= cp_rank < cp_size",
     ),
 }
