@@ -53,7 +53,7 @@ def dtype_of(item: Input, case: Case) -> torch.dtype:
     if item.kind == "position_ids":
         return getattr(torch, case.variants["position_ids"])  # type: ignore[no-any-return]
     name = case.dtype
-    if item.kind in ("cos", "sin") and case.table_dtype != "storage":
+    if item.kind in TABLES and case.table_dtype != "storage":
         name = case.table_dtype
     return getattr(torch, name)  # type: ignore[no-any-return]
 

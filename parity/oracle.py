@@ -79,7 +79,7 @@ def ones(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def nudged(tensor: torch.Tensor) -> torch.Tensor:
-    """Next to its numbers, in float64."""
+    """The same numbers, each larger by a hair (``NUDGE``), in float64."""
     return tensor.double() * (1 + NUDGE)
 
 

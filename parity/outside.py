@@ -9,7 +9,7 @@ from torch import Tensor, nan
 
 from .case import Case
 from .comparators import structure
-from .contents import packing
+from .contents import TABLES, packing
 from .evidence import Evidence
 from .inputs import Inputs, dims, on_host
 from .record import Finding
@@ -48,7 +48,7 @@ def _cut(inputs: Inputs, first: int, end: int) -> Inputs:
     def changed(kind: str, tensor: Tensor) -> Tensor:
         if kind == "position_ids":
             return tensor - first
-        return tensor[first:end] if kind in ("cos", "sin") else tensor
+        return tensor[first:end] if kind in TABLES else tensor
 
     kinds = {item.name: item.kind for item in inputs.spec.inputs}
     tensors = {

@@ -103,6 +103,7 @@ def _counts(judgements: Iterable[Judgement]) -> dict[str, int]:
 def _sentence(code: Exit, cases: int, judgements: list[Judgement], code_worse: int) -> str:
     """The outcome in one line; the counts are of cases, ``code_worse`` of regressions of code."""
     counts = _counts(judgements)
+    # a NOT_RUN with a signature is of checks that were not made in a case that ran
     missing = {i.case_id for i in judgements if i.verdict == Verdict.NOT_RUN and not i.signature}
     identical = counts.get(Verdict.IDENTICAL, 0)
     bad = {i.case_id for i in judgements if EXIT_CODES[i.counted] == Exit.REGRESSION}

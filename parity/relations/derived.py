@@ -15,6 +15,7 @@ from torch import Tensor
 from ..bounds import must_keep_bits
 from ..case import Case
 from ..comparators import Mismatch, non_finite, same_bits, structure, within
+from ..contents import TABLES
 from ..evidence import Evidence
 from ..generate import is_legal
 from ..inputs import Inputs, build_inputs, gradient_values, shape_of
@@ -84,7 +85,7 @@ class Derived:
         return build_inputs(self.spec, self.case, device, given)  # which makes such tables itself
 
     def _tables(self) -> list[str]:
-        return [item.name for item in self.spec.inputs if item.kind in ("cos", "sin")]
+        return [item.name for item in self.spec.inputs if item.kind in TABLES]
 
     def _changed(self, name: str, value: Tensor) -> Tensor:
         if name in self._tables():
