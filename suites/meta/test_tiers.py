@@ -12,6 +12,7 @@ from parity import cli
 from parity.case import Case
 from parity.record import Finding, Record, read, write
 from parity.tiers.case_file import read_cases
+from parity.tiers.command import _alone
 from parity.tiers.compare import compare, exit_code
 from parity.verdict import Exit, Verdict
 from suites.meta.double import FILES, RIGHT
@@ -83,6 +84,15 @@ def test_truth_table(here: Record, there: Record, verdict: Verdict, code: Exit) 
         (pair,) = compare([one], [other])
         assert pair.verdict is verdict
         assert exit_code([pair.verdict]) is code
+
+
+def test_checks_that_were_not_made_are_no_pass(capsys: pytest.CaptureFixture[str]) -> None:
+    gap = replace(PASSED, not_run={"reads": "untraced", "order": "untraced"})
+    assert _alone([PASSED, gap], 2) == Exit.INCONCLUSIVE
+    assert capsys.readouterr().out.splitlines() == [
+        "NOT_RUN op, 1 cases: order, reads: untraced",
+        "2 passed, some checks NOT_RUN",
+    ]
 
 
 def test_a_case_that_the_other_machine_did_not_run() -> None:
