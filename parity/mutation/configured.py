@@ -26,7 +26,9 @@ def configured(project: Path) -> dict[str, Any]:
     suites = tuple(project / name for name in table.get("suites", ()))
     for path in suites:
         if not path.is_file():
-            raise ValueError(f"Expected the suite {path}, which {file} names, but found none.")
+            raise ValueError(
+                f"Expected the suite {path}, which {file} names, but found none; correct its name."
+            )
     return {"suites": suites, "functions": tuple(table.get("functions", ()))}
 
 
