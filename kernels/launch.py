@@ -98,6 +98,9 @@ class Launch:
 
     def _through_triton(self, tensors: Tensors) -> Any:
         """Launch as Triton does, which compiles at first; None from the interpreter."""
+        if any(t is not None and t.is_meta for t in tensors):
+            # a GPU would read address 0, after which nothing in this process runs on it
+            raise TypeError("Expected tensors with memory but got one on meta; move it first.")
         with torch.cuda.device(self.device):
             return self.kernel[(self.programs,)](
                 *tensors, *self.counts, *self.fixed, **self.constants,

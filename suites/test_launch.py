@@ -260,6 +260,13 @@ def test_no_launch_is_kept_for_numbers_of_another_kind(
     fused_mla_rope_out_of_place(t, table, table, 0, 2, cu_seqlens, **flags)
 
 
+def test_a_tensor_without_memory_is_never_launched_on() -> None:
+    """It would pass for one at address 0, which no check of a layout sees."""
+    t, table = (torch.ones(size, device="meta") for size in ((4, 1, 1, 2), (4, 2)))
+    with pytest.raises(TypeError, match="Expected tensors with memory"):
+        fused_mla_rope_out_of_place(t, table, table, 0, 2)
+
+
 def test_no_more_launches_are_kept_than_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Packs may differ at every step of a training, and what is kept must not grow with them."""
     monkeypatch.setattr(launch, "KEPT", 2)
