@@ -8,6 +8,7 @@ from functools import cache
 from itertools import takewhile
 from math import prod
 
+import numpy as np
 import torch
 
 GAP = 8  # guard elements between the rows of a sliced tensor
@@ -36,10 +37,11 @@ class Image:
     def inside(self, *names: str) -> torch.Tensor:
         """Whether an element of the buffer belongs to these tensors, bool, on the host."""
         if names not in self._masks:
-            mask = torch.zeros(len(self.on(HOST)), dtype=torch.bool)
-            for name in names:
-                mask.as_strided(*_distinct(self.places[name])).fill_(True)
-            self._masks[names] = mask
+            # By numpy, since this is asked for while new tensors of torch are watched and moved.
+            mask = np.zeros(len(self.on(HOST)), bool)
+            for size, stride, start in (_distinct(self.places[name]) for name in names):
+                np.lib.stride_tricks.as_strided(mask[start:], size, stride)[...] = True
+            self._masks[names] = torch.from_numpy(mask)
         return self._masks[names]
 
     def on(self, device: torch.device) -> torch.Tensor:

@@ -10,6 +10,7 @@ import torch
 
 from parity.case import Case
 from parity.catalog import resolve
+from parity.effects import Allocations
 from parity.generate import is_legal, plan
 from parity.guards import HOST
 from parity.inputs import Inputs, build_inputs
@@ -155,6 +156,15 @@ def test_a_write_is_laid_to_the_tensor_it_hit() -> None:
     assert [len(part) for part in k_pe.changed()] == [k_pe.tensor.numel(), 0]
     kv.buffer[int(kv.image.inside("kv").nonzero()[0]) - 1] = 0
     assert [len(item.changed()[1]) for item in (kv, k_pe)] == [1, 1]
+
+
+def test_an_owner_is_found_while_new_memory_is_watched() -> None:
+    """New tensors of torch lie elsewhere in their storage then: a mask made of one was shifted, so
+    that loads of one tensor were laid to its neighbour and called stray."""
+    kv, k_pe = (kv_split("shared").tensors[name] for name in ("kv", "k_pos_emb"))
+    with Allocations("forward", [], {}):
+        assert kv.holds(kv.tensor.data_ptr())
+        assert not k_pe.holds(kv.tensor.data_ptr())
 
 
 def test_a_case_that_was_kept_before_has_storages_of_their_own() -> None:
