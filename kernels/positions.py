@@ -141,7 +141,7 @@ def enclosing(places, token, live, sequences, steps, cp_size):
     for _ in range(steps):
         index = found[:, None] + choice * stride
         place = tl.load(places + index, mask=live[:, None] & (index <= sequences), other=LAST)
-        found += tl.sum(tl.where(place < limit, stride, 0), axis=1)
+        found += stride * tl.sum((place < limit).to(tl.int32), axis=1)
         stride //= FANOUT + 1
     return found
 

@@ -15,6 +15,8 @@ from parity.kernels.checks import (
     check_tables,
 )
 from parity.kernels.inplace import fused_mla_rope_inplace
+from parity.kernels.kv_split import fused_mla_rope_kv_split
+from parity.reference import kv_split as reference
 
 
 def strided(*stride: int, size: tuple[int, ...]) -> Tensor:
@@ -28,6 +30,11 @@ def rows(*size: int) -> Tensor:
 
 def tables(shape: tuple[int, ...]) -> None:
     check_tables(torch.zeros(shape), torch.zeros(shape), torch.zeros(2, 1, 1, 4), 4)
+
+
+def split(op: Callable[..., object], tokens: int, heads: int) -> None:
+    kv, shared, table = (torch.zeros(size) for size in ((tokens, heads, 5), (tokens, 1, 4), (3, 4)))
+    op(kv, shared, table, table, 4, 2, 3, torch.tensor([0, tokens]))
 
 
 def ranks(rank: int, size: int) -> None:
@@ -65,6 +72,16 @@ BOUNDARIES: dict[str, tuple[Callable[[], object], Callable[[], object], str]] = 
         lambda: check_rotation(2, 2),
         lambda: check_rotation(0, 0),
         "an even emb_dim of at least 2",
+    ),
+    "heads of a sum": (
+        lambda: split(fused_mla_rope_kv_split, 0, 1),
+        lambda: split(fused_mla_rope_kv_split, 3, 0),  # nothing would fill its gradient
+        "H > 0",
+    ),
+    "heads of a sum in the reference": (
+        lambda: split(reference.fused_mla_rope_kv_split, 0, 1),
+        lambda: split(reference.fused_mla_rope_kv_split, 3, 0),
+        "H > 0",
     ),
     "table": (lambda: tables((2, 4)), lambda: tables((2, 1, 4)), "as [P, 4] or [P, 1, 1, 4]"),
     "table of four axes": (

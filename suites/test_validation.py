@@ -87,6 +87,10 @@ def refused(call: Callable[[], object]) -> bool:
 
 @settings(max_examples=500)
 @example(Pack([0, 2], None, None, 1, 0, 2, 4, False))  # divisible by cp_size, not by twice it
+@example(Pack([0, 2], [0, 1], None, 1, 0, 1, 4, False))  # one row too few for a sequence
+@example(Pack([0, 2, 4], None, None, 4, 0, 1, 3, True))  # a table short by the pack's last row
+@example(Pack([0, 1, 2], None, None, 2, 0, 1, 1, True))  # which a sequence of one token uses
+@example(Pack([0, 24], None, None, 6, 1, 4, 20, False))  # short by the last row of a rank
 @given(packs())
 def test_kernels_refuse_exactly_what_the_reference_refuses(pack: Pack) -> None:
     packing = [integers(item) for item in (pack.starts, pack.padded, pack.ids)]

@@ -28,8 +28,10 @@ class NotRun(Exception):
 def sanitize(cases: Path, ops: str | None) -> list[str]:
     """What each tool found, one sentence for each that found something.
 
+    An error that one tool finds may end the process under the next, which is then told as well.
+
     Raises:
-        NotRun: no such tool, or it did not get as far as the end of the cases.
+        NotRun: no such tool, or none found anything and one did not reach the end of the cases.
     """
     program = shutil.which("compute-sanitizer")
     if program is None:
@@ -37,22 +39,30 @@ def sanitize(cases: Path, ops: str | None) -> list[str]:
             "NOT_RUN: expected compute-sanitizer on the PATH but found none; add the bin folder of "
             "a CUDA toolkit."
         )
-    return [sentence for tool in TOOLS if (sentence := _run(program, tool, cases, ops))]
+    found, unfinished = [], []
+    for tool in TOOLS:
+        try:
+            found += _run(program, tool, cases, ops)
+        except NotRun as reason:
+            unfinished.append(reason)
+    if unfinished and not found:
+        raise unfinished[0]
+    return [*found, *map(str, unfinished)]
 
 
-def _run(program: str, tool: str, cases: Path, ops: str | None) -> str:
+def _run(program: str, tool: str, cases: Path, ops: str | None) -> list[str]:
     command = [program, "--tool", tool, *TOOLS[tool], "--error-exitcode", str(FOUND)]
     command += [sys.executable, "-m", __name__, str(cases), *([ops] if ops else [])]
     # The caching allocator puts many tensors into one allocation, whose inside is all legal memory.
     own = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     ended = subprocess.run(command, env=os.environ | own, capture_output=True, text=True)
     if ended.returncode == 0:
-        return ""
+        return []
     if ended.returncode != FOUND:
         last = "".join(ended.stderr.strip().splitlines()[-1:])
         raise NotRun(f"NOT_RUN: {tool} ended with exit code {ended.returncode}: {last}")
     first = next(iter(_ERROR.findall(ended.stdout)), "an error without words")
-    return f"Expected {tool} to find nothing but it reports: {first}."
+    return [f"Expected {tool} to find nothing but it reports: {first}."]
 
 
 def main(file: str, ops: str | None = None) -> None:

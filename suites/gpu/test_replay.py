@@ -30,7 +30,8 @@ Results = dict[str, Tensor]
 def two_cases(spec: OpSpec, layout: str) -> tuple[Case, Case]:
     """Cases of equal shapes that differ in every number."""
     drawn = next(case for case in plan(spec, 0, 0) if case.layout == layout)
-    variants = dict.fromkeys(drawn.variants, "contiguous") | {"values": "normal"}
+    variants = dict.fromkeys(drawn.variants, "contiguous")
+    variants |= {"values": "normal", "storage": "apart"}
     axes = dict.fromkeys(drawn.axes, 3) | {"rope_dim": 4, "nope_dim": 5, "spare_positions": 0}
     case = replace(
         drawn,

@@ -72,7 +72,8 @@ def test_our_kernels_have_the_same_bits_on_both_tiers(
     chosen = [case for spec in resolve("parity").values() for case in plan(spec, 0, 0)[::40]]
     (tmp_path / "cases.jsonl").write_text("\n".join(case.to_json() for case in chosen))
     monkeypatch.chdir(tmp_path)
-    command = ["run", "--cases", "cases.jsonl", "--ops", "parity"]
+    root = str(Path(__file__).parents[2])  # where our kernels lie
+    command = ["run", "--cases", "cases.jsonl", "--ops", "parity", "--root", root]
     assert cli.run([*command, "--device", "cpu", "--output", "cpu.jsonl"]) == Exit.OK
     capsys.readouterr()
     assert cli.run([*command, "--device", "cuda", "--against", "cpu.jsonl"]) == Exit.OK

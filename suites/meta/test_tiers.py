@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -150,6 +151,32 @@ def test_without_a_gpu_or_the_tool_nothing_is_claimed(
     assert "Expected --sanitize with --cases and --ops alone" in capsys.readouterr().err
     assert run("--sanitize") == Exit.INCONCLUSIVE
     assert "NOT_RUN: expected compute-sanitizer" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("memcheck", "code", "told"),
+    [
+        (86, Exit.REGRESSION, ["Expected memcheck to find nothing", "NOT_RUN: racecheck ended"]),
+        (0, Exit.INCONCLUSIVE, ["NOT_RUN: racecheck ended with exit code 1"]),
+    ],
+)
+def test_what_one_tool_found_outweighs_another_that_did_not_finish(
+    memcheck: int,
+    code: Exit,
+    told: list[str],
+    project: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A kernel that reads far outside ends racecheck as well, after memcheck has named it."""
+    tool = project / "compute-sanitizer"
+    ends = f"memcheck) exit {memcheck};; racecheck) exit 1;; esac"
+    tool.write_text(f'#!/bin/sh\ncase "$2" in {ends}\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(project), prepend=os.pathsep)
+    assert run("--sanitize") == code
+    shown = capsys.readouterr()
+    assert all(sentence in shown.out + shown.err for sentence in told)
 
 
 def test_kernels_of_another_folder(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
