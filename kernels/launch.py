@@ -24,7 +24,7 @@ Shapes = Sequence[tuple[int, ...] | None]
 ALIGNED = 16  # bytes, the only alignment of a tensor that Triton compiles for
 KEPT = 4000  # launches: packs may differ at every step of a training
 # Left to itself, ptxas may spill a few bytes to get by with 32 or 56 registers; below level 4 it
-# does not, and needs no more registers for it.
+# does so in one launch of a thousand, and needs no more registers for it.
 ASSEMBLER = "--register-usage-level=3"
 
 
