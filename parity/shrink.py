@@ -89,18 +89,23 @@ def shrink(
 
 
 def siblings(spec: OpSpec, case: Case) -> Iterator[Case]:
-    """The same sizes and seed with plain memory layouts and values, then with plain choices too.
+    """The same sizes and seed with fewer choices: without one that an arm may lack, then with plain
+    memory layouts and values, then with plain choices too.
 
     The seed keeps which relation or effect is looked at, so that an arm which refuses this case
     can show there what it hides here.
     """
     simplest = {name: values[0] for name, values in finite_axes(spec, case.layout).items()}
-    for prefix in ("variant:", ""):
+    plain = [name for name in choices(case) if name in simplest]
+    layouts = [name for name in plain if name.startswith("variant:")]
+    lacked = [[name] for name in plain if name == "cp_size" or name.startswith("flag:")]
+    seen = {case.id}
+    for names in (*lacked, layouts, plain):
         sibling = case
-        for name in choices(case):
-            if name.startswith(prefix) and name in simplest:
-                sibling = _with_choice(sibling, name, simplest[name])
-        if sibling.id != case.id and not is_legal(spec, sibling):
+        for name in names:
+            sibling = _with_choice(sibling, name, simplest[name])
+        if sibling.id not in seen and not is_legal(spec, sibling):
+            seen.add(sibling.id)
             yield sibling
 
 

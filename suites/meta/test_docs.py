@@ -190,6 +190,7 @@ NOT_RUN = {
     "parity gate --ops megatron --repo PATH --base REF --head REF": MEGATRON,
     "parity mutate --ops megatron --root DIR": MEGATRON,
     "parity race": A_GPU,
+    "parity race --ops parity --only concat --json race.json": A_GPU,
     "parity race --json races.json": A_GPU,
     "parity race --only inplace --rope 64 --tiles 2 --warps 4 --repeats 1000": A_GPU,
     "parity race --ops megatron --root DIR --json races.json": A_GPU,
