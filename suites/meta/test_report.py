@@ -123,14 +123,15 @@ def test_a_known_issue_is_shown_and_is_no_failure() -> None:
 def test_bugs_that_lived_are_in_the_report(workspace: Path) -> None:
     place = ("y = x - y", "x - y", "x + y", 1, 0, 5, 7, 7)
     mutant = Mutant("ops.py", "rotate", "sign", *place, "x - y")
-    dead = replace(mutant, replacement="y - x")
-    pairs = [
-        (mutant, Outcome("survived", reason="no case")),
-        (dead, Outcome("killed", seconds=1.0)),
-    ]
+    dead = replace(mutant, changed="y - x", replacement="y - x")
+    ends = {
+        mutant.id: Outcome("survived", reason="no case"),
+        dead.id: Outcome("killed", seconds=1.0),
+    }
+    power = outcomes.document([mutant, dead], ends)
     folder = workspace / ".parity/runs/red"
     result = json.loads((folder / "result.json").read_text())
-    (folder / "result.json").write_text(json.dumps(result | {"power": outcomes.document(pairs)}))
+    (folder / "result.json").write_text(json.dumps(result | {"power": power}))
     document = document_of(Run(folder))
     assert violations(document) == []
     (alive,) = document["power"]["survivors"]
