@@ -154,6 +154,8 @@ def test_a_link_lands_on_its_finding_and_leads_to_it_again(show: Open) -> None:
     page.locator("#f-0000000000").click()
     page.locator("#f-0000000000 + .body").get_by_text("to this finding").click()
     assert page.url.endswith("#f-0000000000")
+    # the browser tells the page of its new address after the click
+    page.locator(".finding .told").first.filter(has_text="number 0.").wait_for()
     assert opened.rows()[0] == "number 0."
     page.get_by_role("link", name="Headroom").click()
     assert page.locator("#headroom").evaluate("e => e.getBoundingClientRect().top") < 200
