@@ -174,15 +174,16 @@ def _revision(arm: Arm) -> str:
 
 def judge(before: Record | None, now: Record) -> Replayed:
     """What a second run says, next to the first."""
-    sentences = tuple(finding.sentence for finding in findings_of(now))
     if now.status == "infrastructure":
         return Replayed("ERROR", (now.reason,), Exit.FAULT)
     if now.status == "unsupported":
         return Replayed("UNSUPPORTED", (now.reason,), Exit.NOTHING_COMPARED)
+    gaps = tuple(f"NOT_RUN {gap}." for gap in now.gaps())
+    shown = (item.sentence for item in (*findings_of(now), *now.hazards))
+    sentences = (*shown, *gaps)
     if now.status == "passed":
-        gaps = (f"NOT_RUN {gap}." for gap in now.gaps())
-        hazards = (hazard.sentence for hazard in now.hazards)
-        return Replayed(_passed(before, now), (*hazards, *gaps), Exit.OK)
+        code = Exit.INCONCLUSIVE if gaps else Exit.OK
+        return Replayed(_passed(before, now), sentences, code)
     alike = before is not None and _signatures(before) == _signatures(now)
     outcome = "FAILED as recorded" if alike else "FAILED differently" if before else "FAILED"
     return Replayed(outcome, sentences, Exit.REGRESSION)

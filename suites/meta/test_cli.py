@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -151,6 +152,7 @@ OTHER = Finding("values", "y", "other", sentence="Other.")
         (record(WRONG), record(hazards=(WRONG,)), "FIXED (passes now)", Exit.OK),
         (None, record(hazards=(WRONG,)), "HAZARD", Exit.OK),
         (None, record(), "PASSED", Exit.OK),
+        (None, replace(record(), not_run={"reads": "r"}), "PASSED", Exit.INCONCLUSIVE),
         (record(WRONG), record(status="unsupported"), "UNSUPPORTED", Exit.NOTHING_COMPARED),
         (record(WRONG), record(status="infrastructure"), "ERROR", Exit.FAULT),
     ],
@@ -158,6 +160,11 @@ OTHER = Finding("values", "y", "other", sentence="Other.")
 def test_what_a_replay_says(before: Record | None, now: Record, outcome: str, code: Exit) -> None:
     found = judge(before, now)
     assert (found.outcome, found.code) == (outcome, code)
+
+
+def test_a_replay_tells_the_hazards_of_a_case_that_fails_too() -> None:
+    found = judge(None, record(WRONG, hazards=(OTHER,)))
+    assert (found.outcome, found.sentences) == ("FAILED", ("Wrong.", "Other."))
 
 
 def test_the_list_of_failures(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
