@@ -59,7 +59,8 @@ class Session:
     ops: str | None
     seed: int
     profile: Profile
-    checked: list[str] = field(default_factory=list)
+    checked: list[str] = field(default_factory=list, repr=False)
+    gaps: list[str] = field(default_factory=list, repr=False)
 
     @cached_property
     def specs(self) -> dict[str, OpSpec]:
@@ -72,10 +73,14 @@ class Session:
         return list({case.id: case for case in [*kept(self.project, spec), *planned]}.values())
 
     def check(self, case: Case) -> None:
-        """Run a case; raises CaseFailed if it has findings or if the op lacks what it promises."""
+        """Run a case; raises CaseFailed if it has findings or if the op lacks what it promises.
+
+        What could not be checked of one that passes is added to ``gaps``.
+        """
         self.checked.append(case.id)
         record = self._run(case)
         if record.status == "passed":
+            self.gaps.extend(record.gaps())
             return
         if record.status == "unsupported":
             raise CaseFailed(f"Expected what the contract promises but got: {record.reason}")
@@ -223,14 +228,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """A test that asks for ``parity_check`` and passes without a call has compared nothing."""
+    """A test that asks for ``parity_check`` and passes without a call has compared nothing, and
+    one of whose cases not everything was checked has not passed."""
     session = pyfuncitem.config.stash[_SESSION]
-    before = len(session.checked)
+    before, gaps_before = len(session.checked), len(session.gaps)
     result = yield
     if "parity_check" in pyfuncitem.fixturenames and len(session.checked) == before:
         raise CaseFailed(
             "Expected the test to hand a case to parity_check but it handed none; call it."
         )
+    if gaps := sorted(set(session.gaps[gaps_before:])):
+        pytest.skip(f"NOT_RUN: {'; '.join(gaps)}")
     return result
 
 

@@ -121,6 +121,44 @@ def test_the_failures_of_a_worker_reach_the_exit_code(tmp_path: Path) -> None:
     assert [file.name for file in files] == ["records-gw0.jsonl"]
 
 
+UNWATCHED = {
+    "ops.py": """
+        from dataclasses import replace
+        from suites.meta.test_memory_checks import SPEC
+
+        unseen = replace(SPEC, name="unseen", candidate="suites.meta.test_memory_checks:unseen")
+        OPS = (SPEC, unseen)
+    """,
+    "test_ops.py": """
+        def test_planned(parity_case, parity_check):
+            parity_check(parity_case)
+
+        def test_that_fails(parity_case, parity_check):
+            parity_check(parity_case)
+            assert parity_case.op != "unseen"
+    """,
+}
+
+
+def test_checks_that_were_not_made_are_no_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trace of one of two right ops has gaps: its tests are skipped, unless they fail."""
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    for name, text in UNWATCHED.items():
+        (tmp_path / name).write_text(dedent(text))
+    given = ("-p", "parity.pytest_plugin", "-p", "no:xdist", "--parity-ops", "ops:OPS")
+    ran = run(tmp_path, "pytest", *given, "-v", "-rs")
+    ended = re.findall(r"::(\w+)\[(\w+)-\w+\] ([A-Z]+)", ran.stdout)
+    assert set(ended) == {
+        ("test_planned", "twice", "PASSED"),
+        ("test_planned", "unseen", "SKIPPED"),
+        ("test_that_fails", "twice", "PASSED"),
+        ("test_that_fails", "unseen", "FAILED"),
+    }, ran.stdout
+    assert "NOT_RUN: hazard, order, reads, traffic: programs of twice_kernel ran" in ran.stdout
+
+
 NO_OPS: tuple[OpSpec, ...] = ()
 ONE_NAME_TWICE = OPS + HONEST
 
