@@ -11,7 +11,7 @@ from torch import Tensor
 from . import tiles
 from .checks import check_data, check_positions, check_rotation, check_tables
 from .launch import Launch, Shapes, not_compiled, once_differentiable, once_per_layout
-from .positions import Packing, Positions, in_use, row_offset, strides, table_row, tile_rows
+from .positions import Lookup, Positions, in_use, row_offset, strides, table_row, tile_rows
 from .rotation import (
     load_lanes,
     load_rope,
@@ -110,30 +110,22 @@ class Rotation(NamedTuple):
 
 class _Concat(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        nope: Tensor,
-        rope: Tensor,
-        cos: Tensor,
-        sin: Tensor,
-        packing: Packing,
-        flags: Rotation,
-    ) -> Tensor:
-        launch = _forward((nope, rope, cos, sin, *packing), flags)
-        (output,), packing = launch.outputs(rope), in_use(packing)
-        launch(nope, rope, output, cos, sin, *packing)
-        ctx.save_for_backward(cos, sin, *packing)
+    def forward(ctx: Any, nope: Tensor, rope: Tensor, lookup: Lookup, flags: Rotation) -> Tensor:
+        launch = _forward((nope, rope, *lookup), flags)
+        (output,), lookup = launch.outputs(rope), in_use(lookup)
+        launch(nope, rope, output, *lookup)
+        ctx.save_for_backward(*lookup)
         ctx.flags = flags
         return output
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        saved = ctx.saved_tensors
-        launch = _backward((grad, *saved), ctx.flags, ctx.needs_input_grad[:2])
+        lookup = ctx.saved_tensors
+        launch = _backward((grad, *lookup), ctx.flags, ctx.needs_input_grad[:2])
         parts = launch.outputs(grad)
-        launch(grad, *parts, *saved)
-        return *parts, None, None, None, None
+        launch(grad, *parts, *lookup)
+        return *parts, None, None
 
 
 @once_per_layout
@@ -254,5 +246,5 @@ def fused_mla_rope_concat(
         nope.shape[-1], rope.shape[-1], inverse, remove_interleaving, tile,
         cp_rank, cp_size, whole_pack_table,
     )  # fmt: skip
-    packing = (cu_seqlens, cu_seqlens_padded, position_ids)
-    return _Concat.apply(nope, rope, cos, sin, packing, flags)  # type: ignore[no-any-return]
+    lookup = (cos, sin, cu_seqlens, cu_seqlens_padded, position_ids)
+    return _Concat.apply(nope, rope, lookup, flags)  # type: ignore[no-any-return]

@@ -8,27 +8,25 @@ from torch import Tensor
 from . import tiles
 from .launch import not_compiled, once_differentiable
 from .out_of_place import Rotation, forward_launch, gradient
-from .positions import Packing, in_use
+from .positions import Lookup, in_use
 
 TILES = tiles.TILES
 
 
 class _RotateInPlace(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, t: Tensor, cos: Tensor, sin: Tensor, packing: Packing, flags: Rotation
-    ) -> Tensor:
-        launch, packing = forward_launch((t, cos, sin, *packing), flags, True), in_use(packing)
-        launch(t, t, cos, sin, *packing)
+    def forward(ctx: Any, t: Tensor, lookup: Lookup, flags: Rotation) -> Tensor:
+        launch, lookup = forward_launch((t, *lookup), flags, True), in_use(lookup)
+        launch(t, t, *lookup)
         ctx.mark_dirty(t)
-        ctx.save_for_backward(cos, sin, *packing)
+        ctx.save_for_backward(*lookup)
         ctx.flags = flags
         return t
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
-        return gradient(ctx, grad), None, None, None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return gradient(ctx, grad), None, None
 
 
 @not_compiled
@@ -70,10 +68,10 @@ def fused_mla_rope_inplace(
         nope_dim, emb_dim, rotary_interleaved, inverse, remove_interleaving, rope_first, tile,
         cp_rank, cp_size, whole_pack_table,
     )  # fmt: skip
-    packing = (cu_seqlens_q, cu_seqlens_padded, position_ids)
+    lookup = (cos, sin, cu_seqlens_q, cu_seqlens_padded, position_ids)
     if t.requires_grad and t.is_leaf and torch.is_grad_enabled():
         raise ValueError(
             "Expected t to be the result of an operation but it is a leaf that requires a "
             "gradient; use fused_mla_rope_out_of_place."
         )
-    return _RotateInPlace.apply(t, cos, sin, packing, flags)  # type: ignore[no-any-return]
+    return _RotateInPlace.apply(t, lookup, flags)  # type: ignore[no-any-return]

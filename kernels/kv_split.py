@@ -10,7 +10,7 @@ from torch import Tensor
 from . import tiles
 from .checks import check_data, check_last_stride, check_positions, check_rotation, check_tables
 from .launch import Launch, Shapes, not_compiled, once_differentiable, once_per_layout
-from .positions import Packing, Positions, row_offset, strides, table_row, tile_rows
+from .positions import Lookup, Positions, row_offset, strides, table_row, tile_rows
 from .rotation import (
     copy_lanes,
     load_lanes,
@@ -150,30 +150,24 @@ class Split(NamedTuple):
 class _KVSplit(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        kv: Tensor,
-        k_pos_emb: Tensor,
-        cos: Tensor,
-        sin: Tensor,
-        packing: Packing,
-        flags: Split,
+        ctx: Any, kv: Tensor, k_pos_emb: Tensor, lookup: Lookup, flags: Split
     ) -> tuple[Tensor, Tensor]:
-        launch = _forward((kv, k_pos_emb, cos, sin, *packing), flags)
+        launch = _forward((kv, k_pos_emb, *lookup), flags)
         key, value = launch.outputs(kv)
-        launch(kv, k_pos_emb, key, value, cos, sin, *packing)
-        ctx.save_for_backward(cos, sin, *packing)
+        launch(kv, k_pos_emb, key, value, *lookup)
+        ctx.save_for_backward(*lookup)
         ctx.flags = flags
         return key, value
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_key: Tensor, grad_value: Tensor) -> tuple[Tensor | None, ...]:
-        saved = ctx.saved_tensors
-        tensors = (grad_key, grad_value, *saved)
+        lookup = ctx.saved_tensors
+        tensors = (grad_key, grad_value, *lookup)
         launch = _backward(tensors, ctx.flags, ctx.needs_input_grad[:2])
         grads = launch.outputs(grad_key)
-        launch(grad_key, grad_value, *grads, *saved)
-        return *grads, None, None, None, None
+        launch(grad_key, grad_value, *grads, *lookup)
+        return *grads, None, None
 
 
 @once_per_layout
@@ -307,5 +301,5 @@ def fused_mla_rope_kv_split(
         emb_dim, k_dim, v_dim, rotary_interleaved, remove_interleaving, tile,
         cp_rank, cp_size, whole_pack_table,
     )  # fmt: skip
-    packing = (cu_seqlens_kv, cu_seqlens_padded, None)
-    return _KVSplit.apply(kv, k_pos_emb, cos, sin, packing, flags)  # type: ignore[no-any-return]
+    lookup = (cos, sin, cu_seqlens_kv, cu_seqlens_padded, None)
+    return _KVSplit.apply(kv, k_pos_emb, lookup, flags)  # type: ignore[no-any-return]

