@@ -53,21 +53,21 @@ def _times(work: Workload, is_backward: bool) -> Iterator[dict[str, Any]]:
     chosen_tile, chosen_warps = tiles.choose_tile, tiles.choose_warps
     make = backward if is_backward else forward
     copies = [copy(work, is_backward=is_backward, device=torch.device("cuda")) for _ in range(3)]
-    copied = replayed(copies, repeats=9)
     held = [buffers(work, torch.device("cuda")) for _ in range(3)]
     for tile in (None, *tiles.TILES):
         for warps in (None,) if tile is None else WARPS:
             tiles.choose_tile = chosen_tile if tile is None else _always(tile)
             tiles.choose_warps = chosen_warps if warps is None else _always(warps)
             launch.launches.clear()  # what was worked out with other choices
-            time = replayed([make(work, OURS, each) for each in held], repeats=9)
+            calls = [make(work, OURS, each) for each in held]
+            times = replayed({"ours": calls, "copy": copies}, rounds=9)
             yield {
                 "workload": work.name,
                 "pass": "backward" if is_backward else "forward",
                 "tile": tile,
                 "warps": warps,
-                "microseconds": time,
-                "ratio": time / copied,
+                "microseconds": times["ours"],
+                "ratio": times["ours"] / times["copy"],
             }
     tiles.choose_tile, tiles.choose_warps = chosen_tile, chosen_warps
 

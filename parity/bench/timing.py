@@ -18,9 +18,28 @@ def copies_needed(bytes_per_call: int) -> int:
     return max(2, min(16, -(-4 * L2_BYTES // max(bytes_per_call, 1))))
 
 
-def replayed(calls: Sequence[Call], repeats: int = 25) -> float:
-    """Median microseconds of one call when all of them are replayed as one CUDA graph."""
-    return replayed_graph(capture(calls), len(calls), repeats)
+def replayed(sets: Mapping[str, Sequence[Call]], rounds: int = 25) -> dict[str, float]:
+    """Median microseconds of a call of each set, when all of a set are replayed as one CUDA graph.
+
+    The sets take turns, so that clock and temperature are the same for all of them.  In a turn a
+    graph is replayed several times without a pause: of few short kernels the start would count.
+    """
+    graphs = {name: capture(calls) for name, calls in sets.items()}
+    times = [
+        {name: _back_to_back(graphs[name], len(calls)) for name, calls in sets.items()}
+        for _ in range(rounds)
+    ]
+    return {name: statistics.median(each[name] for each in times) for name in sets}
+
+
+def _back_to_back(graph: torch.cuda.CUDAGraph, calls: int, replays: int = 5) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(replays):
+        graph.replay()
+    end.record()
+    end.synchronize()
+    return float(1000 * start.elapsed_time(end) / (calls * replays))
 
 
 def replayed_graph(graph: torch.cuda.CUDAGraph, calls: int, repeats: int) -> float:

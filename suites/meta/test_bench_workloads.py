@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -87,19 +89,26 @@ def test_names_and_targets() -> None:
     assert SMALL[1].name == "concat 8x2x(16+8) THD 2"
     assert SMALL[6].name == "kv_split 8x2x(16+8, v 16) SBHD"
     assert list(judged(WORKLOADS[0])) == [(False, 1.06), (True, 1.06)]
-    assert list(judged(SMALL[0])) == [(False, None), (True, None)]
+    assert list(judged(replace(SMALL[0], target_forward=1.1))) == [(False, 1.1), (True, 1.06)]
 
 
-ROW = Row("concat", "forward", 10.0, 8.0, 1.25, None, None, None, 1, 3 * 2**20)
+ROW = Row("concat", "forward", 10.0, 8.0, 1.25, "copy", 1.25, 1.3, True, None, 1, 3 * 2**20)
 
 
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({}, "ratio 1.250, 1 device events, peak 3.0 MiB"),
-        ({"target": 1.3, "met": True}, "ratio 1.250 (met: 1.3), 1 device"),
+        ({}, "ratio 1.250 (met: 1.3), 1 device events, peak 3.0 MiB"),
         ({"target": 1.2, "met": False}, "ratio 1.250 (MISSED: 1.2), 1 device"),
-        ({"upstream_microseconds": 15.0}, "1.250, upstream 15.0 us (1.50 times ours), 1 device"),
+        (
+            {"beside": "SBHD", "beside_ratio": 1.02, "target": 1.05},
+            "ratio 1.250, 1.020 of SBHD (met: 1.05), 1 device",
+        ),
+        ({"beside": "upstream", "beside_ratio": None, "met": None}, "ratio 1.250, 1 device"),
+        (
+            {"upstream_microseconds": 15.0},
+            "1.250 (met: 1.3), upstream 15.0 us (1.50 times ours), 1 device",
+        ),
     ],
 )
 def test_a_row_in_words(changes: dict[str, object], told: str) -> None:
