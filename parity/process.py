@@ -82,9 +82,6 @@ def _mount(root: str, prepare: Callable[[], None]) -> None:
 
     mount(Path(root))
     prepare()
-    import torch
-
-    torch.set_num_threads(1)
 
 
 def ready() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 
@@ -38,6 +39,23 @@ EXTRAS: tuple[Callable[[Evidence], tuple[str, list[Finding]]], ...] = (
 )
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch use one thread within this context, as it used as many as before afterwards.
+
+    Tensors of a case are so small that handing their work to other threads takes longer than the
+    work, and every worker of a run would wake as many threads as the machine has cores.  Only here,
+    where a case is judged: other tests and the user's own code keep their threads.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@one_thread()
 def run_case(spec: OpSpec, case: Case, arm: str = "head") -> Record:
     """Run ``case`` in this process and judge it by the contract ``spec``.
 

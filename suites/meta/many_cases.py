@@ -36,11 +36,8 @@ def main() -> None:
 
 def judged(seeds: range, until: float) -> tuple[int, int]:
     """How many cases this process judged by then, and how many of them had findings."""
-    import torch
-
     from parity.catalog import resolve
 
-    torch.set_num_threads(1)
     specs = [*resolve("parity").values()]
     turns = (
         (seed, specs[(seed + turn) % len(specs)]) for seed in seeds for turn in range(len(specs))

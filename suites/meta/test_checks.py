@@ -321,3 +321,21 @@ def test_a_nan_of_another_payload_is_no_change() -> None:
     other, honest = _run("other_nan", case), _run("honest", case)
     assert other.findings == honest.findings == ()
     assert other.digests == honest.digests
+
+
+def test_a_case_runs_in_one_thread_and_others_keep_theirs() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        assert _run("needs_one_thread", small_case("float32")).findings == ()
+        with pytest.raises(ValueError, match="reference"):
+            _run("honest", small_case("float32"), reference=f"{__name__}:_raise")
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+def needs_one_thread(x: Tensor, r: Tensor) -> Tensor:
+    """Raises where torch has more than one."""
+    assert torch.get_num_threads() == 1
+    return blend.honest(x, r)
