@@ -20,6 +20,7 @@ from pathlib import Path
 import click
 
 from .arms import project_root, workspace
+from .exports import ExportFile, export_json
 from .git import GitError, Refused, git
 from .verdict import Exit
 
@@ -42,13 +43,12 @@ class Row:
 
 
 @click.command()
-@click.option("--json", "file", type=click.Path(path_type=Path), help="Write the rows here too.")
+@click.option("--json", "file", type=ExportFile(), help="Write the rows here too.")
 def doctor(file: Path | None) -> int:
     """Say what this machine lacks, and what to do about it.
 
     Exit code 10 if something is missing that the tiers without a GPU need, else 0.
     """
-    from .record import export_json
     from .reports.plain import plain
 
     rows = []

@@ -117,9 +117,8 @@ class Record:
 def append(path: Path, record: Record) -> None:
     """Add one line and flush it to the disk, so that a later crash cannot lose it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    line = json.dumps(record.to_dict(), sort_keys=True) + "\n"
     with path.open("a", encoding="utf-8") as file:
-        file.write(line)
+        file.write(as_lines([record]))
         file.flush()
         os.fsync(file.fileno())
 
@@ -131,10 +130,9 @@ def mend(path: Path) -> None:
         os.truncate(path, content.rfind(b"\n") + 1)
 
 
-def write(path: Path, records: Iterable[Record]) -> None:
-    """Write a file of records whole or not at all."""
-    lines = (json.dumps(record.to_dict(), sort_keys=True) + "\n" for record in records)
-    write_text(path, "".join(lines))
+def as_lines(records: Iterable[Record]) -> str:
+    """The text of a file of records."""
+    return "".join(json.dumps(record.to_dict(), sort_keys=True) + "\n" for record in records)
 
 
 def read(path: Path) -> Iterator[Record]:
@@ -152,17 +150,12 @@ def read(path: Path) -> Iterator[Record]:
 
 def write_json(path: Path, document: Any) -> None:
     """Write a JSON file whole or not at all."""
-    write_text(path, json.dumps(document, indent=2, sort_keys=True) + "\n")
+    write_text(path, json_text(document))
 
 
-def export_json(path: Path, document: Any) -> None:
-    """Write a JSON file that the user named; ValueError where that cannot be done."""
-    try:
-        write_json(path, document)
-    except OSError as error:
-        raise ValueError(
-            f"Expected to write {path} but the system says: {error.strerror}; name another file."
-        ) from error
+def json_text(document: Any) -> str:
+    """The text of a JSON file, the same for equal documents."""
+    return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
 
 def write_text(path: Path, text: str) -> None:

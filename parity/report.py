@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .exports import ExportFile, export_text
 from .git import Refused
 from .verdict import Exit
 
 if TYPE_CHECKING:
     from .runs import Run
 
-FILE = click.Path(dir_okay=False, allow_dash=True)
+FILE = ExportFile(dash=True)
 
 
 @click.command()
@@ -23,7 +24,7 @@ FILE = click.Path(dir_okay=False, allow_dash=True)
 @click.option("--summary", type=FILE, help="Markdown for a job summary, which may be longer.")
 @click.option("--junit", type=FILE, help="JUnit XML: a test case for each case.")
 @click.option("--json", type=FILE, help="The whole report, in docs/schema/report.schema.json.")
-def report(run: str | None, **files: str | None) -> int:
+def report(run: str | None, **files: Path | None) -> int:
     """Render a gate that has come to its end; RUN is its id or folder [default: the newest].
 
     FILE may be - for standard output.  Without any, the report goes to the terminal.
@@ -39,14 +40,12 @@ def report(run: str | None, **files: str | None) -> int:
     return Exit.OK
 
 
-def _write(file: str, text: str) -> None:
-    try:
-        with click.open_file(file, "w", encoding="utf-8", atomic=file != "-") as output:
-            output.write(text)
-    except OSError as error:
-        raise Refused(
-            f"Expected to write {file} but got {error.strerror}; name another file."
-        ) from error
+def _write(file: Path, text: str) -> None:
+    if str(file) != "-":
+        export_text(file, text)
+        return
+    with click.open_file("-", "w", encoding="utf-8") as output:
+        output.write(text)
 
 
 def _find(name: str | None) -> Run:

@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from ..exports import ExportFile, export_json
+
 SCHEMA_VERSION = 1
 
 
@@ -41,7 +43,7 @@ class Row:
 @click.option("--only", default="", help="Only workloads whose name contains this.")
 @click.option("--harness", is_flag=True, help="Time the harness instead: cases a second.")
 @click.option("--cpu-tier", is_flag=True, help="Time the interpreter, beside the stock one.")
-@click.option("--json", "file", type=click.Path(path_type=Path), help="Write the rows here too.")
+@click.option("--json", "file", type=ExportFile(), help="Write the rows here too.")
 def bench(
     upstream: Path | None,
     base: str | None,
@@ -58,7 +60,6 @@ def bench(
     """
     import torch
 
-    from ..record import export_json
     from ..verdict import Exit
 
     if harness:
@@ -89,7 +90,6 @@ def bench(
 
 
 def _bench_revisions(base: str | None, head: str | None, only: str, file: Path | None) -> int:
-    from ..record import export_json
     from .compare import compare, show
 
     rows, code = show(compare(base, head, only))
@@ -100,7 +100,6 @@ def _bench_revisions(base: str | None, head: str | None, only: str, file: Path |
 
 
 def _bench_cpu_tier(file: Path | None) -> int:
-    from ..record import export_json
     from ..verdict import Exit
     from .interpreters import measured
 
@@ -119,7 +118,6 @@ def _bench_cpu_tier(file: Path | None) -> int:
 
 def _bench_harness(file: Path | None) -> int:
     from ..interpreter import prepare
-    from ..record import export_json
     from ..verdict import Exit
 
     prepare()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..exports import ExportFile, export_json
 from ..git import Refused
 from ..interrupts import POLL, check
 from ..verdict import Exit
@@ -37,7 +38,7 @@ Job = tuple["Compiler", "OpSpec", "Call", str]
 @click.option("--head-root", type=click.Path(path_type=Path), help="Import head from this folder.")
 @click.option("--ops", metavar="NAME", help='"package.module:OPS", "megatron" or "parity".')
 @click.option("--arch", default=",".join(ARCHS), show_default=True, help="Architectures.")
-@click.option("--json", "file", type=click.Path(path_type=Path), help="Write every row here.")
+@click.option("--json", "file", type=ExportFile(), help="Write every row here.")
 def codegen(
     base: str | None,
     head: str | None,
@@ -201,7 +202,6 @@ def told(pairs: list[Pair]) -> list[dict[str, Any]]:
 
 
 def _write(file: Path | None, document: dict[str, Any]) -> None:
-    from ..record import export_json
     from .row import SCHEMA_VERSION
 
     if file is not None:

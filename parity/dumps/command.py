@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..exports import ExportFile, export_json
 from ..git import Refused
 from ..verdict import Exit
 
@@ -67,7 +68,7 @@ def _is_number(value: object) -> bool:
 @click.option(
     "--json",
     "json_file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=ExportFile(),
     help="Write all of it here.",
 )
 def dumps(
@@ -83,7 +84,6 @@ def dumps(
     them, mask and reward.  Exit code 1 if a token differs or a limit is passed.
     """
     from ..arms import project_root
-    from ..record import export_json
     from .text import show
 
     project = project_root()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..exports import ExportFile
 from ..interrupts import deferred
 from ..verdict import Exit
 from .command import CASES_PER_OP, FOLDER
@@ -27,7 +28,7 @@ def baseline() -> None:
 
 
 @baseline.command()
-@click.argument("file", type=FOLDER)
+@click.argument("file", type=ExportFile())
 @click.option("--ref", metavar="REF", help="This revision [default: the files as they are now].")
 @click.option("--repo", type=FOLDER, help="Take the revision from this repository.")
 @click.option("--root", type=FOLDER, help="Import from this folder instead.")
@@ -48,8 +49,6 @@ def save(
 
     if root and (ref or repo):
         raise click.UsageError("Expected either --root or a revision but got both.")
-    if not file.resolve().parent.is_dir():
-        raise ValueError(f"Expected a folder for {file} but there is none; create it first.")
     project = project_root()
     arms: AbstractContextManager[Arm]
     arms = nullcontext(import_root("base", root)) if root else revision(project, ref, "base", repo)
@@ -77,9 +76,10 @@ def _record(file: Path, arm: Arm, plan: dict[str, Any], home: Path) -> int:
         into = create(part, header)
         try:
             statuses = _run(team[0], jobs, into)
-            into.move(file)
-        finally:
+        except BaseException:
             part.unlink(missing_ok=True)
+            raise
+        into.move(file)
     return _tell(file, statuses)
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from ..exports import ExportFile, export_json
+
 
 @click.command()
 @click.option("--ops", metavar="NAME", help='"package.module:OPS", "megatron" or "parity".')
@@ -14,7 +16,7 @@ import click
 @click.option("--sample", type=click.IntRange(1), metavar="N", help="About N mutants of all.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Which N.")
 @click.option("--suite", type=click.Path(path_type=Path), help="Judge by this pytest file instead.")
-@click.option("--json", "file", type=click.Path(path_type=Path), help="Write the result here too.")
+@click.option("--json", "file", type=ExportFile(), help="Write the result here too.")
 def mutate(
     ops: str | None,
     root: Path | None,
@@ -28,7 +30,6 @@ def mutate(
     Exit codes: 0 all noticed, 10 some survived, 5 no mutants, and those of `parity --help`.
     """
     from ..arms import project_root
-    from ..record import export_json
     from ..reports import mutation, terminal
     from .configured import configured
     from .session import Request, conduct, exit_code

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..exports import ExportFile, export_json
 from ..git import GitError, Refused
 from ..verdict import Exit
 
@@ -27,7 +28,7 @@ SCHEMA_VERSION = 1
 @click.option(
     "--json",
     "json_file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=ExportFile(),
     help="Write all of it here.",
 )
 def port(fix_commit: str, paths: tuple[str, ...], head: str | None, json_file: Path | None) -> int:
@@ -35,7 +36,6 @@ def port(fix_commit: str, paths: tuple[str, ...], head: str | None, json_file: P
 
     Exit code 1 if a line is edited or lost, 5 if the fix adds no line.
     """
-    from ..record import export_json
 
     result = compare(Path.cwd(), fix_commit, head, paths)
     if json_file is not None:

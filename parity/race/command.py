@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..exports import ExportFile, export_json
 from ..verdict import Verdict, exit_code
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def _numbers(context: click.Context, parameter: click.Parameter, value: str) -> 
 @click.option("--tokens", type=click.IntRange(1), default=4096, show_default=True)
 @click.option("--heads", type=click.IntRange(1), default=32, show_default=True)
 @click.option("--repeats", type=click.IntRange(1), default=200, show_default=True)
-@click.option("--json", "file", type=click.Path(path_type=Path), help="Write the rows here too.")
+@click.option("--json", "file", type=ExportFile(), help="Write the rows here too.")
 def race(
     ops: str | None,
     root: Path | None,
@@ -86,7 +87,6 @@ def race(
     import torch
 
     from ..interpreter import prepare
-    from ..record import export_json
     from .hunt import Size
 
     if not torch.cuda.is_available() or prepare() != "gpu":

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..exports import ExportFile, export_text
 from ..git import Refused
 from ..interrupts import deferred
 from ..judging import findings_of
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 )
 @click.option("--ops", metavar="NAME", help='"package.module:OPS", "megatron" or "parity".')
 @click.option("--root", type=click.Path(path_type=Path), help="Import the kernels from here.")
-@click.option("--output", type=click.Path(path_type=Path), help="Write the records here too.")
+@click.option("--output", type=ExportFile(), help="Write the records here too.")
 @click.option("--against", type=click.Path(path_type=Path), help="Records of another machine.")
 @click.option("--sanitize", is_flag=True, help="Run them under compute-sanitizer instead.")
 def run(
@@ -52,7 +53,7 @@ def run(
     Exit codes: 0 all pass, 1 a case fails, 5 nothing could run, 10 the tiers disagree or something
     is missing.
     """
-    from ..record import read, write
+    from ..record import as_lines, read
     from .case_file import read_cases
 
     cases = read_cases(file) if file else None
@@ -72,9 +73,9 @@ def run(
     with deferred(), _tier(device), _worker(root) as (run, worker):
         jobs = _jobs(worker, ops, cases, device, run)
         here = _perform(run, worker, jobs)
-    if output is not None:
-        write(output, here)
     _say(f"Records: {run.folder}")
+    if output is not None:
+        export_text(output, as_lines(here))
     if there is None:
         return _alone(here, len(jobs))
     from .compare import compare, exit_code

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ..record import export_json
+from ..exports import ExportFile, export_json
 from .arms import perform, trees
 from .cause import Row, counts, exit_code
 from .classify import classify
@@ -42,7 +42,7 @@ class _WithCommand(click.Command):
     show_default=True,
     help="Seconds that the command may take in each arm.",
 )
-@click.option("--json", "target", type=click.Path(path_type=Path), help="Write the verdicts here.")
+@click.option("--json", "target", type=ExportFile(), help="Write the verdicts here.")
 @click.pass_context
 def triage(
     ctx: click.Context,
@@ -82,9 +82,11 @@ def _conclude(base: Results, head: Results, cross: Results, target: Path | None)
     from .table import markdown
 
     rows = classify(base, head, cross)
-    if target:
-        export_json(target, document(rows))
-    click.echo(markdown(base, head, rows))
+    try:
+        if target:
+            export_json(target, document(rows))
+    finally:  # the command may have run for an hour
+        click.echo(markdown(base, head, rows))
     return int(exit_code(rows))
 
 

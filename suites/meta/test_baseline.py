@@ -210,7 +210,7 @@ def test_a_baseline_of_other_inputs_is_inconclusive(tmp_path: Path) -> None:
         (["gate", "--baseline", "empty.jsonl", "--head-root", "head"], "its first line is none"),
         (["gate", "--baseline", "good.jsonl", "--seed", "1"], "Expected --baseline without --seed"),
         (["gate", "--baseline", "good.jsonl", "--base", "main"], "Expected one base"),
-        (["baseline", "save", "no/where.jsonl", "--root", "base"], "Expected a folder for"),
+        (["baseline", "save", "base", "--root", "base"], "Expected to write base but the system"),
         (["baseline", "save", "x.jsonl", "--root", "none"], "to import base from"),
         (["baseline", "save", "x.jsonl", "--root", "base", "--ref", "x"], "either --root or"),
         (["baseline", "save", "x.jsonl", "--root", "base", "--ops", "no:OPS"], "no:OPS"),

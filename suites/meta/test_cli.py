@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 from rich.console import Console
 
 from parity import cli
 from parity.case import Case
+from parity.exports import ExportFile, export_json, refuse_unwritable
+from parity.manual import commands
 from parity.progress import progress
 from parity.record import Finding, Record
 from parity.replay import judge
-from parity.reports import terminal
+from parity.reports import render, terminal
 from parity.runs import Run
 from parity.verdict import Exit
 
@@ -62,14 +67,56 @@ def test_bad_input(
     assert output.out == ""
 
 
-@pytest.mark.parametrize("target", ["folder", "pyproject.toml/rows.json"])
-def test_a_file_that_cannot_be_written(
-    here: Path, target: str, capsys: pytest.CaptureFixture[str]
+WRITES = [
+    (path.split()[1:], param)
+    for path, command in commands("parity", cli.cli)
+    for param in command.params
+    if isinstance(param.type, ExportFile)
+]
+
+
+@pytest.mark.parametrize("target", ["folder", "pyproject.toml/rows.json", "n" * 300])
+@pytest.mark.parametrize(("words", "param"), WRITES)
+def test_a_file_that_cannot_be_written_is_refused_before_anything_else(
+    here: Path,
+    words: list[str],
+    param: click.Parameter,
+    target: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     (here / "folder").mkdir()
-    assert cli.run(["doctor", "--json", target]) == Exit.USAGE
-    (line,) = capsys.readouterr().err.splitlines()
+    option = [] if isinstance(param, click.Argument) else param.opts[:1]
+    assert cli.run([*words, *option, target]) == Exit.USAGE
+    output = capsys.readouterr()
+    (line,) = output.err.splitlines()
     assert line.startswith(f"Expected to write {target} but the system says: ")
+    assert output.out == ""
+    assert not (here / ".parity").exists()
+
+
+def test_every_option_that_names_a_file_to_write_is_looked_at() -> None:
+    found = {" ".join([*words, param.opts[0]]) for words, param in WRITES}
+    named = {f"report --{name}" for name in render.FORMATS}
+    named |= {f"{name} --json" for name in ("bench", "codegen", "doctor", "dumps", "mutate")}
+    named |= {"port --json", "race --json", "triage --json", "run --output", "baseline save file"}
+    assert found == named
+
+
+def test_an_export_makes_its_folder_and_leaves_pipes_and_devices_in_place(tmp_path: Path) -> None:
+    refuse_unwritable(tmp_path / "new" / "good.json")
+    assert not (tmp_path / "new").exists()
+    export_json(tmp_path / "new" / "good.json", [1])
+    assert json.loads((tmp_path / "new" / "good.json").read_text()) == [1]
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    refuse_unwritable(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(pipe.read_text)
+        export_json(pipe, [2])
+        assert json.loads(read.result()) == [2]
+    assert pipe.is_fifo()
+    with pytest.raises(ValueError, match=r"^Expected to write .*good.json/x but the system says: "):
+        export_json(tmp_path / "new" / "good.json" / "x", [1])
 
 
 @pytest.mark.parametrize("ops", ["nonsense", "json:dumps", "not_a_module:OPS"])

@@ -284,7 +284,7 @@ def test_a_run_without_a_usable_result_is_refused(
     assert not (workspace / "out.json").exists()
 
 
-@pytest.mark.parametrize("words", [["nowhere"], ["red", "--json", "no/such/folder/x"]])
+@pytest.mark.parametrize("words", [["nowhere"], ["red", "--json", ".parity"]])
 def test_wrong_usage_is_one_sentence(
     workspace: Path, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:

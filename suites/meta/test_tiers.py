@@ -11,7 +11,7 @@ import pytest
 
 from parity import cli
 from parity.case import Case
-from parity.record import Finding, Record, read, write
+from parity.record import Finding, Record, as_lines, read
 from parity.tiers.case_file import read_cases
 from parity.tiers.command import _alone
 from parity.tiers.compare import compare, exit_code
@@ -46,7 +46,8 @@ def test_two_machines_agree_except_where_one_is_wrong_or_was_given_something_els
     assert run("--device", "cpu", "--output", "there.jsonl") == Exit.OK
     assert "3 passed" in capsys.readouterr().out
     first, *others = read(project / "there.jsonl")
-    write(project / "there.jsonl", [replace(first, inputs="0" * 64), *others])
+    changed = [replace(first, inputs="0" * 64), *others]
+    (project / "there.jsonl").write_text(as_lines(changed))
     (project / "own_kernel.py").write_text(WRONG)
     assert run("--against", "there.jsonl") == Exit.INCONCLUSIVE
     told = capsys.readouterr().out

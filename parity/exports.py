@@ -1,0 +1,70 @@
+"""Files that a user names for results: refused before any work where they cannot be written."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .record import json_text, write_text
+
+
+class ExportFile(click.Path):
+    """The type of an option that names such a file; ``dash`` allows - for standard output."""
+
+    def __init__(self, *, dash: bool = False) -> None:
+        super().__init__(path_type=Path, allow_dash=dash)
+        self.name = "file"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """The path; ValueError where no file could be written there."""
+        path: Path = super().convert(value, param, ctx)  # type: ignore[assignment]  # path_type
+        if not (self.allow_dash and str(path) == "-"):
+            refuse_unwritable(path)
+        return path
+
+
+def refuse_unwritable(path: Path) -> None:
+    """ValueError where no file could be written at ``path``; a missing folder can be made."""
+    with _refusing(path):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        folder = next(above for above in path.absolute().parents if above.exists())
+        if not _is_special(path):
+            with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{path.name}."):
+                pass
+
+
+def export_text(path: Path, text: str) -> None:
+    """Write such a file whole or not at all; ValueError where that cannot be done."""
+    with _refusing(path):
+        if _is_special(path):  # a name for it can be had once only
+            path.write_text(text, encoding="utf-8")
+        else:
+            write_text(path, text)
+
+
+def export_json(path: Path, document: Any) -> None:
+    """The same for a JSON document."""
+    export_text(path, json_text(document))
+
+
+def _is_special(path: Path) -> bool:
+    """Whether it is a pipe or a device, in whose place no file may come."""
+    return path.exists() and not path.is_file()
+
+
+@contextmanager
+def _refusing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(
+            f"Expected to write {path} but the system says: {error.strerror}; name another file."
+        ) from error
