@@ -48,7 +48,9 @@ def returns_structure(evidence: Evidence) -> Iterator[Finding]:
         returned = evidence.seen.returned.get(name)
         mismatch = structure(
             actual=actual if returned is None else returned,
-            expected=wanted if returned is None else wanted.to(evidence.seen.inputs.device),
+            expected=wanted
+            if returned is None
+            else torch.empty_like(wanted, device=evidence.seen.inputs.device),
             strides=returned is not None and _alias(evidence, name) is None,
         )
         if mismatch:

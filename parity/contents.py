@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from math import prod
 
 import numpy as np
@@ -19,9 +20,8 @@ TABLES = ("cos", "sin")
 def values_of(
     spec: OpSpec, item: Input, case: Case, size: tuple[int, ...], axes: Mapping[str, int]
 ) -> torch.Tensor | None:
-    """The values of an input that has this size unless it is packing; None where it is absent."""
-    if item.kind in TABLES:
-        return table_of(item, case, size).rows(prod(size[:-1])).view(size)
+    """The values of an input that is no table, and has this size unless it is packing; None where
+    it is absent."""
     if item.kind != "data":
         return packing(item.kind, case, axes)
     return random_values(spec, case, item.name, size)
@@ -59,14 +59,25 @@ def dtype_of(item: Input, case: Case) -> torch.dtype:
 
 
 def packing(kind: str, case: Case, axes: Mapping[str, int]) -> torch.Tensor | None:
-    """Offsets or positions of a case, int64; None where it passes none.  ``axes`` are its dims."""
+    """Offsets or positions of a case, int64, to be read only; None where it passes none.  ``axes``
+    are its dims."""
     if case.layout != "thd":
         return None
     if kind == "cu_seqlens":
-        return torch.from_numpy(np.cumsum([0, *case.lengths]))
+        return _offsets(case.lengths)
     if kind == "cu_seqlens_padded":
-        padded = np.add(case.lengths, case.gaps)
-        return torch.from_numpy(np.cumsum([0, *padded])) if any(case.gaps) else None
+        padded = (length + gap for length, gap in zip(case.lengths, case.gaps, strict=True))
+        return _offsets(tuple(padded)) if any(case.gaps) else None
     if case.variants["position_ids"] == "absent":
         return None
-    return torch.from_numpy(integers(case.seed, kind, axes["tokens"], axes["positions"]))
+    return _positions(case.seed, kind, axes["tokens"], axes["positions"])
+
+
+@lru_cache(maxsize=32)  # all runs of a case ask for the same
+def _offsets(lengths: tuple[int, ...]) -> torch.Tensor:
+    return torch.from_numpy(np.cumsum([0, *lengths]))
+
+
+@lru_cache(maxsize=32)
+def _positions(seed: int, name: str, tokens: int, positions: int) -> torch.Tensor:
+    return torch.from_numpy(integers(seed, name, tokens, positions))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .guards import Guarded, Image, bits, guard_values, view
 
 _GUARD_BYTES = 2**14
+_SMALL = 2**20  # bytes; what larger buffers hold at first is not kept for the next of their size
 _POISON = {  # quiet NaNs with a payload that no arithmetic of ours produces
     torch.float32: 0x7FE0DEAD,
     torch.bfloat16: 0x7FED,
@@ -63,19 +64,31 @@ class Allocations(TorchDispatchMode):
         return result
 
     def _guard(self, tensor: torch.Tensor, *, poison: bool) -> torch.Tensor:
-        guard = _GUARD_BYTES // tensor.element_size()
-        span = tensor.untyped_storage().nbytes() // tensor.element_size()
-        count = span + 2 * guard
-        before = guard_values(count, tensor.dtype, tensor.device)
+        size = tensor.untyped_storage().nbytes()
+        image_of = _image if size <= _SMALL else _image.__wrapped__
+        image = image_of(size // tensor.element_size(), tensor.dtype, poison)
+        before = image.on(tensor.device)
         buffer = before.clone()
-        fresh = view(buffer, (tensor.size(), tensor.stride(), guard))
+        _, _, start = image.places[""]
+        fresh = view(buffer, (tensor.size(), tensor.stride(), start))
         if not poison:
             fresh.copy_(tensor)
-        elif tensor.dtype in _POISON:
-            bits(buffer)[guard : guard + span] = _POISON[tensor.dtype]
-        image = Image({"": ((span,), (1,), guard)}, partial(guard_values, count, tensor.dtype))
         self.made.append(Allocation(self.phase, Guarded(fresh, buffer, before, image, "")))
         return fresh
+
+
+@lru_cache(maxsize=64)
+def _image(span: int, dtype: torch.dtype, poison: bool) -> Image:
+    """New memory of ``span`` elements between guards."""
+    guard = _GUARD_BYTES // dtype.itemsize
+
+    def build(device: torch.device) -> torch.Tensor:
+        buffer = guard_values(span + 2 * guard, dtype, device).clone()
+        if poison and dtype in _POISON:
+            bits(buffer)[guard : guard + span] = _POISON[dtype]
+        return buffer
+
+    return Image({"": ((span,), (1,), guard)}, build)
 
 
 def _new_bytes(result: object, given: object) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import takewhile
@@ -121,17 +121,21 @@ def tensor_bytes(tensor: torch.Tensor) -> bytes:
     return flat.view(torch.uint8).numpy().tobytes()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Part:
-    """A tensor to be placed: its values on a device, and how they shall lie in memory."""
+    """A tensor to be placed: its values on a device, and how they shall lie in memory.
 
+    Equal parts are one tensor, which may have other names beside its own.
+    """
+
+    name: str
     size: tuple[int, ...]
     variant: str
     values: Callable[[torch.device], torch.Tensor]
 
 
 def place(
-    parts: Mapping[str, Part],
+    tensors: Iterable[tuple[str, Part]],
     dtype: torch.dtype,
     guard: int,
     *,
@@ -141,11 +145,12 @@ def place(
     """Lay tensors out in one guarded buffer, each with the strides that its variant names.
 
     Several lie one after another, but those that are sliced are woven: their rows lie side by side,
-    as in slices of one projection.  Names of one part are names of one tensor.  Guards of tables
+    as in slices of one projection.  Names of equal parts are names of one tensor.  Guards of tables
     (``poison``) are NaN, since a read must show; all others are large finite numbers that differ
     from each other, since a NaN that is read, rotated and written back would keep its bits and hide
     the write.  A ``large`` buffer is made on each device itself and not sent there.
     """
+    parts = dict(tensors)
     sliced = [part for part in dict.fromkeys(parts.values()) if part.variant == "sliced"]
     places, end = _woven(sliced, guard) if len(sliced) > 1 else ({}, guard)
     for part in parts.values():
@@ -161,7 +166,9 @@ def place(
             buffer = guard_values(count, dtype, device).clone()
         for part, where in places.items():
             distinct = _distinct(where)
-            values = part.values(device)[tuple(map(slice, distinct[0]))]
+            values = part.values(device)
+            if distinct is not where:
+                values = values[tuple(map(slice, distinct[0]))]
             buffer.as_strided(*distinct).copy_(values)
         return buffer
 
@@ -179,6 +186,8 @@ def view(buffer: torch.Tensor, where: Memory) -> torch.Tensor:
 def _distinct(where: Memory) -> Memory:
     """The same elements, each once, of a tensor that is expanded along some axes."""
     size, stride, start = where
+    if 0 not in stride:
+        return where
     once = tuple(min(n, 1) if step == 0 else n for n, step in zip(size, stride, strict=True))
     return once, stride, start
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache
 from math import prod
 
 import torch
@@ -13,9 +13,10 @@ import torch
 from .case import Case
 from .contents import TABLES, dtype_of, random_values, table_of, values_of
 from .guards import HOST, Guarded, Image, Part, place, tensor_bytes
-from .rope_tables import BLOCK, Form, Table
+from .rope_tables import BLOCK, Form, Rows, Table
 from .spec import OpSpec
 
+Lent = Mapping[Image, Mapping[str, Guarded]]  # the tensors of buffers that are used once more
 GUARD = 64  # least guard elements on each side; a multiple keeps the alignment of real tensors
 
 
@@ -37,9 +38,10 @@ class Inputs:
     images: dict[object, Image]
     far: Mapping[str, Table]
 
-    def afresh(self) -> Inputs:
-        """The same inputs as they were at the start, in memory of their own."""
-        return replace(self, tensors=_fresh(self.tensors, self.images, self.device))
+    def afresh(self, lent: Lent) -> Inputs:
+        """The same inputs as they were at the start, in memory of their own but for what is lent
+        to them."""
+        return replace(self, tensors=_fresh(self.tensors, self.images, self.device, lent))
 
     def values(self, form: Form | None = None) -> dict[str, torch.Tensor]:
         """The tensors as they were at the start, on the host, to be read only.
@@ -77,29 +79,30 @@ def build_inputs(
     case: Case,
     device: torch.device,
     given: Mapping[str, torch.Tensor] | None = None,
+    lent: Lent = {},  # noqa: B006  # nobody writes it
 ) -> Inputs:
     """Fresh tensors of a case on a device; the same case always gives the same bits.
 
     ``given`` replaces the values of tensors and incoming gradients (``<output>.grad``) by name: a
-    relation between two cases hands one the data of the other.
+    relation between two cases hands one the data of the other.  ``lent`` are buffers that it may
+    use where it needs the same.
     """
     given = given or {}
     axes = dims(case)
     guard = _guard_elements(case, axes)
+    parts = _parts(spec, case, axes, given)
     far = {
-        item.name: table_of(item, case, size)
-        for item in spec.inputs
-        if item.kind in TABLES and item.name not in given
-        for size in [shape_of(item.shape, case.layout, axes)]
-        if prod(size[:-1]) >= BLOCK
+        name: part.values.table
+        for name, part in parts.items()
+        if isinstance(part.values, Rows) and prod(part.size[:-1]) >= BLOCK
     }
-    parts = _parts(spec, case, axes, given, far)
     kinds = {item.name: item for item in spec.inputs}
     images: dict[object, Image] = {}
     for names in _storages(spec, case, parts):
         first = kinds[names[0]]
-        image = place(
-            {name: parts[name] for name in names},
+        laid = place if first.kind == "data" else _placed_once
+        image = laid(
+            tuple((name, parts[name]) for name in names),
             dtype_of(first, case),
             guard,
             poison=first.kind in TABLES,
@@ -109,7 +112,7 @@ def build_inputs(
     constants = {name: axes[axis] for name, axis in spec.arguments.items()} | dict(case.flags)
     if len(spec.cp_sizes) > 1 and case.layout == "thd":
         constants |= {"cp_rank": case.cp_rank, "cp_size": case.cp_size}
-    tensors = _fresh(parts, images, device)
+    tensors = _fresh(parts, images, device, lent)
     return Inputs(tensors, constants, axes, device, spec, case, given, images, far)
 
 
@@ -134,8 +137,8 @@ def _gradient(inputs: Inputs, name: str, shape: tuple[int, ...], dtype: torch.dt
         if values is None:
             values = random_values(inputs.spec, inputs.case, key[0], shape)
         guard = _guard_elements(inputs.case, inputs.rows)
-        part = Part(shape, inputs.case.variants[key[0]], values.to)
-        inputs.images[key] = place({name: part}, dtype, guard)
+        part = Part(name, shape, inputs.case.variants[key[0]], values.to)
+        inputs.images[key] = place([(name, part)], dtype, guard)
     return inputs.images[key]
 
 
@@ -181,11 +184,16 @@ def _guard_elements(case: Case, axes: Mapping[str, int]) -> int:
     return GUARD * (2 + (max(tile, 16) * row) // GUARD)
 
 
+# Tables and packing, which all runs of a case have in common: one image of each.
+_placed_once = lru_cache(maxsize=32)(place)
+
+
 def _fresh(
-    names: Iterable[str], images: Mapping[object, Image], device: torch.device
+    names: Iterable[str], images: Mapping[object, Image], device: torch.device, lent: Lent
 ) -> dict[str, Guarded]:
     """The tensors by name; those of one storage in one buffer."""
-    made = {image: image.fresh(device) for image in dict.fromkeys(images[name] for name in names)}
+    wanted = dict.fromkeys(images[name] for name in names)
+    made = {image: lent.get(image) or image.fresh(device) for image in wanted}
     return {name: made[images[name]][name] for name in names}
 
 
@@ -194,28 +202,24 @@ def _parts(
     case: Case,
     axes: Mapping[str, int],
     given: Mapping[str, torch.Tensor],
-    far: Mapping[str, Table],
 ) -> dict[str, Part]:
     """The tensors of a case by name."""
     parts: dict[str, Part] = {}
     for item in spec.inputs:
         variant = case.variants.get(item.name, "contiguous")
         size = shape_of(item.shape, case.layout, axes)
-        if item.name in far:
-            parts[item.name] = Part(size, variant, partial(_rows, far[item.name], size))
-            continue
         values = given.get(item.name)
+        if values is None and item.kind in TABLES:
+            rows = Rows(table_of(item, case, size), size)
+            parts[item.name] = Part(item.name, size, variant, rows)
+            continue
         if values is None:
             values = values_of(spec, item, case, size, axes)
         if values is not None:
-            parts[item.name] = Part(tuple(values.shape), variant, values.to)
+            parts[item.name] = Part(item.name, tuple(values.shape), variant, values.to)
     if case.variants.get("storage") == "shared" and case.layout == "thd":
         parts |= _equal_offsets(spec, case, parts)
     return parts
-
-
-def _rows(table: Table, size: tuple[int, ...], device: torch.device) -> torch.Tensor:
-    return table.on(prod(size[:-1]), device).view(size)
 
 
 def _equal_offsets(spec: OpSpec, case: Case, parts: Mapping[str, Part]) -> dict[str, Part]:

@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .effects import Allocation, Allocations
-from .guards import Changed, Guarded
-from .inputs import Inputs, incoming_gradient, on_host
+from .guards import Changed, Guarded, Image
+from .inputs import Inputs, Lent, incoming_gradient, on_host
 from .oracle import Tensors, by_output, data_names, differentiate
 from .spec import Unsupported
 from .watching import watched
@@ -59,6 +59,23 @@ class Observation:
         if item not in self._changed:
             self._changed[item] = item.changed()
         return self._changed[item]
+
+    @cached_property
+    def lent(self) -> Lent:
+        """The buffers of tables and packing, for further runs to read too: to copy what this run
+        left as it was takes longer than the run."""
+        tensors, data = self.inputs.tensors, data_names(self.inputs)
+        whole: dict[Image, dict[str, Guarded]] = {}
+        for name, item in tensors.items():
+            whole.setdefault(item.image, {})[name] = item
+        return {
+            image: items
+            for image, items in whole.items()
+            if not any(name in data or self._written(item) for name, item in items.items())
+        }
+
+    def _written(self, item: Guarded) -> bool:
+        return any(len(part) for part in self.changed(item))
 
 
 class _Feed(torch.autograd.Function):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from hashlib import _Hash
 
 BLOCK = 1024  # rows of a far table are made, kept and hashed by whole blocks
+FEW = 32  # rows are made and kept by twice as many, and so on up to a block
 Form = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -32,7 +35,7 @@ class Table(NamedTuple):
         """The first ``count`` rows, of what ``form`` (a named function) makes of them; to be read
         only, [count, lanes]."""
         if count < BLOCK:
-            return _made(self, count, form)
+            return _few(self, max(FEW, 1 << (count - 1).bit_length()), form)[:count]
         return _rows(self, -(-count // BLOCK), form)[:count]
 
     def on(self, count: int, device: torch.device) -> torch.Tensor:
@@ -47,6 +50,22 @@ class Table(NamedTuple):
         total = _hashed(self, blocks).copy()
         total.update(tensor_bytes(self.rows(count)[blocks * BLOCK :]))
         return total.digest()
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The first rows of a table, as many as ``size`` holds and in that shape, on any device."""
+
+    table: Table
+    size: tuple[int, ...]
+
+    def __call__(self, device: torch.device) -> torch.Tensor:
+        return self.table.on(prod(self.size[:-1]), device).view(self.size)
+
+
+@lru_cache(maxsize=256)
+def _few(table: Table, count: int, form: Form | None) -> torch.Tensor:
+    return _made(table, count, form)
 
 
 @lru_cache(maxsize=64)

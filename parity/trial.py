@@ -31,7 +31,7 @@ class Trial:
 
 def again(evidence: Evidence) -> Inputs:
     """The inputs of the case afresh, as they were before the candidate ran."""
-    return evidence.seen.inputs.afresh()
+    return evidence.seen.inputs.afresh(evidence.seen.lent)
 
 
 def run(

@@ -47,7 +47,6 @@ def floats(seed: int, name: str, count: int, regime: str, dtype: str, *, sums: b
     values = _normal(seed, name, count)
     if not count:
         return values
-    lane = int(raw_bits(seed, f"{name}/lane", 1)[0] % count)
     smallest, largest = _EXPONENTS[dtype]
     if regime == "huge":
         values *= 2.0 ** (largest - (13 if sums else 5))
@@ -56,10 +55,14 @@ def floats(seed: int, name: str, count: int, regime: str, dtype: str, *, sums: b
     elif regime == "paired":
         values = np.repeat(values[::2], 2)[:count]
     elif regime == "one_hot":
-        values = np.where(np.arange(count) == lane, 1.75, 0.0)
+        values = np.where(np.arange(count) == _lane(seed, name, count), 1.75, 0.0)
     elif regime in ("nan_lane", "inf_lane"):
-        values[lane] = np.nan if regime == "nan_lane" else np.inf
+        values[_lane(seed, name, count)] = np.nan if regime == "nan_lane" else np.inf
     return values
+
+
+def _lane(seed: int, name: str, count: int) -> int:
+    return int(raw_bits(seed, f"{name}/lane", 1)[0] % count)
 
 
 def _normal(seed: int, name: str, count: int) -> Floats:

@@ -73,16 +73,17 @@ class Derived:
             if name in outputs or (name not in exempt and self._takes_part(name[: -len(".grad")]))
         ]
 
-    def run(self, values: Tensors, device: torch.device) -> Observation:
+    def run(self, values: Tensors, original: Observation) -> Observation:
         """Run the candidate on the derived case, in fresh guarded memory."""
-        return observe(self.inputs(values, device), effects=False)
+        return observe(self.inputs(values, original), effects=False)
 
-    def inputs(self, values: Tensors, device: torch.device) -> Inputs:
+    def inputs(self, values: Tensors, original: Observation) -> Inputs:
         """The derived inputs; ``values`` are those of the original case by name."""
         given = {name: self._changed(name, value) for name, value in values.items()}
         same = {name for name in self._tables() if given[name] is values[name]}
         given = {name: value for name, value in given.items() if name not in same}
-        return build_inputs(self.spec, self.case, device, given)  # which makes such tables itself
+        # which makes such tables itself
+        return build_inputs(self.spec, self.case, original.inputs.device, given, original.lent)
 
     def _tables(self) -> list[str]:
         return [item.name for item in self.spec.inputs if item.kind in TABLES]
@@ -165,7 +166,7 @@ def holds(check: str, phrase: str, evidence: Evidence, derived: list[Derived]) -
     """Run the derived cases until one of them does not map onto the original; what differs."""
     values = original_values(evidence)
     for case in derived:
-        seen = case.run(values, evidence.seen.inputs.device)
+        seen = case.run(values, evidence.seen)
         findings = raised(check, seen)
         for name in case.names() if not findings else ():
             if mismatch := _mismatch(evidence, case, name, seen.results.get(name)):

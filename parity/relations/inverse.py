@@ -43,13 +43,13 @@ def inverse_undoes(spec: OpSpec, case: Case) -> list[Derived]:
 def undoes(check: str, phrase: str, evidence: Evidence, derived: list[Derived]) -> list[Finding]:
     """Run forward, then inverse on what came out; what does not come back within its bound."""
     first, second = derived
-    device, output = evidence.seen.inputs.device, first.spec.outputs[0].name
+    output = first.spec.outputs[0].name
     values = original_values(evidence)
-    forward = first.run(values, device)
+    forward = first.run(values, evidence.seen)
     if findings := raised(check, forward):
         return findings
     stored = values | _parted(forward.results[output], values, data_names(forward.inputs))
-    back = second.run(stored, device)
+    back = second.run(stored, evidence.seen)
     if findings := raised(check, back):
         return findings
     there = Evidence(forward, expect(forward.inputs), evidence.specified)

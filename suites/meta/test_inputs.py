@@ -11,6 +11,7 @@ from parity.catalog import resolve
 from parity.generate import FAR, SERVED, choices, coverage, plan
 from parity.guards import HOST, bits, tensor_bytes
 from parity.inputs import Inputs, build_inputs
+from parity.observe import Observation
 from parity.rope_tables import Table
 from parity.spec import OpSpec
 from parity.values import table_angles
@@ -73,11 +74,26 @@ def test_a_further_run_starts_from_what_the_first_one_was_given() -> None:
     first = built()
     for item in first.tensors.values():
         item.buffer.zero_()
-    again, wanted = first.afresh(), built()
+    again, wanted = first.afresh({}), built()
     for name, item in wanted.tensors.items():
         assert torch.equal(bits(again.tensors[name].buffer), bits(item.buffer))
         assert again.tensors[name].buffer.data_ptr() != first.tensors[name].buffer.data_ptr()
     assert first.digest() == wanted.digest()
+
+
+@pytest.mark.parametrize("where", [None, "cos", "sin", "beside cos"])
+def test_a_further_run_reads_only_tables_that_the_first_left_alone(where: str | None) -> None:
+    first = built()
+    if where == "beside cos":
+        first.tensors["cos"].buffer[0] = 0
+    elif where:
+        first.tensors[where].tensor[-1, -1] += 1
+    again = first.afresh(Observation(first).lent)
+    shared = {n for n, item in again.tensors.items() if item.buffer is first.tensors[n].buffer}
+    assert "t" not in shared
+    assert ("cos" in shared, "sin" in shared) == (where in (None, "sin"), where != "sin")
+    for name, item in built().tensors.items():
+        assert torch.equal(bits(again.tensors[name].buffer), bits(item.buffer))
 
 
 def test_a_far_table_is_what_its_formula_gives_between_nan() -> None:

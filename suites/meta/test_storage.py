@@ -134,7 +134,7 @@ def test_slices_of_one_projection_lie_side_by_side() -> None:
 @pytest.mark.parametrize("strides", ["contiguous", "offset", "sliced", "transposed"])
 def test_the_numbers_are_the_same_wherever_they_lie(strides: str) -> None:
     apart, shared = (kv_split(s, kv=strides, cos="sliced") for s in ("apart", "shared"))
-    again = shared.afresh()
+    again = shared.afresh({})
     for name, item in apart.tensors.items():
         for inputs in (shared, again):
             assert torch.equal(inputs.tensors[name].tensor, item.tensor)
