@@ -11,7 +11,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import count, cycle
+from itertools import count
 from pathlib import Path
 
 import pynvml
@@ -34,15 +34,17 @@ def lease() -> str | None:
 
 
 def take(uuids: Sequence[str], folder: Path) -> tuple[str, FileLock]:
-    """The first GPU that the fewest processes hold, and the lock that keeps it."""
+    """The first GPU of one or more that the fewest processes hold, and the lock that keeps it."""
     folder.mkdir(mode=0o700, exist_ok=True)
-    places = (folder / f"{uuid.replace('/', '-')}.{n}" for n in count() for uuid in uuids)
-    for uuid, place in zip(cycle(uuids), places, strict=True):
-        lock = FileLock(place)
-        with suppress(Timeout):
-            lock.acquire(blocking=False)
-            return uuid, lock
-    raise ValueError("Expected the UUIDs of GPUs to choose from but got none.")
+    places = ((uuid, f"{uuid.replace('/', '-')}.{n}") for n in count() for uuid in uuids)
+    locks = ((uuid, FileLock(folder / place)) for uuid, place in places)
+    return next((uuid, lock) for uuid, lock in locks if _acquired(lock))
+
+
+def _acquired(lock: FileLock) -> bool:
+    with suppress(Timeout):
+        lock.acquire(blocking=False)
+    return lock.is_locked
 
 
 def driver() -> str | None:

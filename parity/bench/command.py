@@ -60,20 +60,34 @@ def bench(
     """
     import torch
 
+    from ..arms import import_root
     from ..verdict import Exit
+    from .stand import tasks
 
+    given = {
+        "--harness": harness,
+        "--cpu-tier": cpu_tier,
+        "--upstream": upstream,
+        "--base or --head": base or head,
+    }
+    chosen = [name for name, value in given.items() if value]
+    if len(chosen) > 1:
+        raise click.UsageError(
+            f"Expected one of {', '.join(chosen)} but got all of them; time one."
+        )
     if harness:
         return _bench_harness(file)
     if cpu_tier:
         return _bench_cpu_tier(file)
+    tasks(only)
+    if upstream is not None:
+        sys.path.insert(0, import_root("megatron", upstream).root)
     if not torch.cuda.is_available():
         raise ValueError(
             "Expected a GPU to time kernels on but found none; use `parity codegen` without one."
         )
     if base or head:
         return _bench_revisions(base, head, only, file)
-    if upstream is not None:
-        sys.path.insert(0, str(upstream.resolve()))
     rows = []
     if failed := list(not_at_parity()):
         raise ValueError(f"Expected kernels at parity but {failed[0]}; run `parity gate` first.")
@@ -117,9 +131,12 @@ def _bench_cpu_tier(file: Path | None) -> int:
 
 
 def _bench_harness(file: Path | None) -> int:
+    from ..arms import project_root
     from ..interpreter import prepare
+    from ..provenance import mount
     from ..verdict import Exit
 
+    mount(project_root())
     prepare()
     from .harness import measure
 

@@ -16,12 +16,15 @@ _block: list[Callable[[], float]] = []
 
 
 def tasks(only: str) -> list[str]:
-    """The names of all that is timed, those that contain ``only``."""
+    """The names of all that is timed, those that contain ``only``; ValueError if none does."""
     from .workloads import WORKLOADS
 
     passes = ("forward", "backward")
     names = [f"{work.name}, {passing}" for work in WORKLOADS for passing in passes]
-    return [name for name in (*names, *HOST) if only in name]
+    found = [name for name in (*names, *HOST) if only in name]
+    if not found:
+        raise ValueError(f"Expected a workload whose name contains {only!r} but there is none.")
+    return found
 
 
 def first_fault() -> str:

@@ -118,13 +118,13 @@ def _contracts(
     ops: str | None, root: Path | None, only: str
 ) -> tuple[list[OpSpec], dict[str, Any]]:
     """The contracts to hunt and which code is behind them."""
+    from ..arms import project_root
     from ..catalog import resolve
     from ..provenance import Misplaced, describe, mount
 
-    if root is not None:
-        if not root.is_dir():
-            raise ValueError(f"Expected a folder at {root} but there is none; name an import root.")
-        mount(root.resolve())
+    if root is not None and not root.is_dir():
+        raise ValueError(f"Expected a folder at {root} but there is none; name an import root.")
+    mount(root.resolve() if root else project_root())
     known = resolve(ops)
     specs = [spec for name, spec in known.items() if only in name]
     if not specs:

@@ -1,11 +1,18 @@
 """What `parity bench --harness` counts as time of the code under test."""
 
+import json
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
-from parity import observe
+from parity import cli, observe
 from parity.bench import harness
 from parity.bench.harness import CALLED, Stopwatch
+from parity.runner import device
+from parity.verdict import Exit
+from suites.meta.double import FILES
 
 
 def test_only_the_outermost_call_is_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,3 +38,20 @@ def test_candidates_references_and_backwards_are_watched_and_given_back() -> Non
         torch.autograd.grad(x * 2, x)
     assert 0 < once < watch.seconds
     assert ([getattr(module, name) for module, name in CALLED], torch.autograd.grad) == before
+
+
+def test_the_cost_of_a_case_of_the_projects_own_op(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, text in FILES.items():
+        (tmp_path / name.replace("own", "timed")).write_text(text.replace("own_", "timed_"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert cli.run(["bench", "--harness", "--json", "cost.json"]) == Exit.OK
+    cost = json.loads((tmp_path / "cost.json").read_text())["harness"]
+    assert cost["tier"] == ("gpu" if device().type == "cuda" else "cpu")
+    assert cost["cases"] == 1  # all that are planned for an op without flags
+    assert 0 < cost["share"] < 1
+    told = capsys.readouterr().out
+    assert told.startswith(f"{cost['cases_per_second']:.1f} cases a second in one process on the ")
+    assert told.endswith(f"spent by the harness itself ({cost['cases']} cases)\n")

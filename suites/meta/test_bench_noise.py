@@ -109,6 +109,26 @@ def test_tasks_are_chosen_by_name_and_need_a_gpu(
     assert "Expected a GPU" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--base", "HEAD", "--only", "no such thing"], "contains 'no such thing' but there is no"),
+        (["--only", "no such thing"], "Expected a workload whose name contains"),
+        (["--upstream", "nowhere"], "Expected a folder to import megatron from at nowhere"),
+        (["--head", "HEAD", "--harness"], "Expected one of --harness, --base or --head but got"),
+        (
+            ["--cpu-tier", "--upstream", "x"],
+            "Expected one of --cpu-tier, --upstream but got all of",
+        ),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(
+    options: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["bench", *options]) == Exit.USAGE
+    assert told in capsys.readouterr().err
+
+
 def git(folder: Path, *arguments: str) -> None:
     identity = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
     subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
+from parity import cli
+from parity.bench import interpreters
 from parity.bench.command import Row, _line
-from parity.bench.interpreters import Speed, _in_a_process
+from parity.bench.interpreters import _in_a_process
 from parity.bench.timing import L2_BYTES, copies_needed
 from parity.bench.workloads import (
     OURS,
@@ -21,6 +25,7 @@ from parity.bench.workloads import (
     judged,
     rotated,
 )
+from parity.verdict import Exit
 
 CPU = torch.device("cpu")
 SMALL = [
@@ -117,11 +122,17 @@ def test_a_row_in_words(changes: dict[str, object], told: str) -> None:
     assert told in line
 
 
-def test_an_interpreter_runs_in_a_process_of_its_own() -> None:
-    found = _in_a_process("batched")
-    assert isinstance(found, Speed)
-    assert found.engine == "batched"
-    assert min(found.cases_per_second, found.launch_seconds) > 0
+def test_an_interpreter_is_timed_in_a_process_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(interpreters, "ENGINES", ("traced",))  # one of three, each takes seconds
+    file = tmp_path / "speeds.json"
+    assert cli.run(["bench", "--cpu-tier", "--json", str(file)]) == Exit.OK
+    (speed,) = json.loads(file.read_text())["cpu_tier"]
+    assert speed["engine"] == "traced"
+    assert min(speed["cases_per_second"], speed["launch_seconds"]) > 0
+    told = f"traced: {speed['cases_per_second']:.1f} cases a second, forward and backward at 12"
+    assert capsys.readouterr().out.startswith(told)
 
 
 def test_an_interpreter_that_does_not_run_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,6 +98,51 @@ def masks_of_workers(folder: Path, mask: str) -> list[str]:
     return [file.read_text() for file in sorted(folder.glob("gw*.txt"))]
 
 
+@pytest.mark.parametrize(
+    ("models", "mask", "order", "visible"),
+    [
+        (["large", "large"], None, None, ["GPU-bus0", "GPU-bus1"]),
+        (["large", "large"], "1", None, ["GPU-bus1"]),
+        (["small", "large"], "1", None, []),  # CUDA may count the large one first
+        (["small", "large"], "1", "PCI_BUS_ID", ["GPU-bus1"]),
+        (["small", "large"], "GPU-bus1", None, ["GPU-bus1"]),
+        (["small", "large"], None, None, ["GPU-bus0", "GPU-bus1"]),
+    ],
+)
+def test_a_number_counts_only_where_its_order_is_known(
+    models: list[str],
+    mask: str | None,
+    order: str | None,
+    visible: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """A stand-in for a driver with two GPUs, which no machine of ours has in two models."""
+    answers = {
+        "nvmlInit": lambda: None,
+        "nvmlSystemGetDriverVersion": lambda: "575.57",
+        "nvmlDeviceGetCount": lambda: len(models),
+        "nvmlDeviceGetHandleByIndex": lambda index: index,
+        "nvmlDeviceGetName": lambda handle: models[handle],
+        "nvmlDeviceGetUUID": lambda handle: f"GPU-bus{handle}",
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(leases.pynvml, name, answer)
+    monkeypatch.setattr(leases, "OUTER", mask)
+    monkeypatch.setattr(leases, "_held", [])
+    monkeypatch.setattr(leases.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv(leases.MASK, "as before")
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+    if order is not None:
+        monkeypatch.setenv("CUDA_DEVICE_ORDER", order)
+    assert leases.driver() == "575.57"
+    assert leases.visible_gpus() == visible
+    assert leases.lease() == (visible[0] if visible else None)
+    assert os.environ[leases.MASK] == (visible[0] if visible else "as before")
+    if visible:  # held, until this process ends
+        assert leases.lease() == visible[-1]
+
+
 @pytest.mark.skipif(bool(leases.visible_gpus()), reason="NOT_RUN: for a machine without a GPU")
 def test_without_a_gpu_nothing_happens() -> None:
     before = dict(os.environ)

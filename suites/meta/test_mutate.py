@@ -6,6 +6,7 @@ import ast
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from textwrap import indent
 from typing import Any
@@ -19,6 +20,7 @@ from parity.mutation import session
 from parity.mutation.equivalents import reviewed
 from parity.mutation.mutants import FAULTS, Mutant, mutants, sample
 from parity.mutation.outcomes import Journal, Outcome, document
+from parity.mutation.reach import traced
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "own_op"
@@ -274,6 +276,31 @@ def test_equivalents_without_a_reason_are_refused(tmp_path: Path, text: str) -> 
     (tmp_path / "suites" / "equivalent_mutants.toml").write_text(text)
     with pytest.raises(ValueError, match="Expected"):
         reviewed(tmp_path)
+
+
+def below(x: int) -> int:
+    y = x + 1
+    return y if x else 0
+
+
+def test_the_lines_that_a_case_executes_are_those_below_the_root() -> None:
+    before, first = sys.gettrace(), below.__code__.co_firstlineno
+    with traced(ROOT / "suites") as reach:
+        below(1)
+        hook: Any = sys.gettrace()
+    assert sys.gettrace() is before
+    assert reach == {"meta/test_mutate.py": {first, first + 1, first + 2}}
+    # By hand, too: what Python itself calls in a trace no tool can measure.
+    reach.clear()
+    here = sys._getframe()
+    step = hook(here, "call", None)
+    assert step(here, "line", None) is step
+    assert reach == {"meta/test_mutate.py": {here.f_lineno - 2, here.f_lineno - 1}}
+    with traced(ROOT / "kernels") as reach:
+        below(1)
+        hook = sys.gettrace()
+    assert hook(here, "call", None) is None
+    assert reach == {}
 
 
 @pytest.fixture

@@ -1,10 +1,12 @@
 """The race hunt: a planted race, bits that follow the warps, an honest twin, and bad input."""
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +14,14 @@ import torch
 
 from parity import cli
 from parity.catalog import resolve
+from parity.provenance import digest
 from parity.race import command as race
 from parity.race import hunt as race_hunt
 from parity.race.command import Plan, Row, line, rows_of, summary, tiles_of
 from parity.race.hunt import Outcome, Size, case_of, forced_warps
 from parity.spec import Input, OpSpec, Output
 from parity.verdict import EXIT_CODES, Exit, Verdict, exit_code
+from suites.meta.double import FILES
 
 Tensor = torch.Tensor
 CPU = torch.device("cpu")
@@ -176,11 +180,43 @@ def test_bad_input_is_refused_in_a_sentence(
     assert said in capsys.readouterr().err
 
 
-def test_roots_and_names_that_lead_nowhere_are_refused(tmp_path: Any) -> None:
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with an op of its own, whose modules nothing else is named like."""
+    for name, text in FILES.items():
+        (tmp_path / name.replace("own", "raced")).write_text(text.replace("own_", "raced_"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for name in [name for name in sys.modules if name.startswith("raced_")]:
+        monkeypatch.delitem(sys.modules, name)
+    return tmp_path
+
+
+def test_the_projects_own_op_is_found_and_named(project: Path) -> None:
+    (spec,), code = race._contracts(None, None, "doub")
+    assert spec.name == "double"
+    assert code["files"] == {
+        str(project / "raced_kernel.py"): digest((project / "raced_kernel.py").read_bytes())
+    }
+
+
+def test_roots_and_names_that_lead_nowhere_are_refused(project: Path) -> None:
     with pytest.raises(ValueError, match="Expected a folder"):
-        race._contracts(None, tmp_path / "gone", "")
-    with pytest.raises(ValueError, match="Expected --only to name an op"):
-        race._contracts("parity", None, "no such op")
+        race._contracts(None, project / "gone", "")
+    with pytest.raises(ValueError, match="Expected --only to name an op among double but got"):
+        race._contracts(None, None, "no such op")
+    (project / "elsewhere").mkdir()
+    with pytest.raises(ValueError, match=r"Expected raced_kernel from below .*elsewhere but"):
+        race._contracts(None, project / "elsewhere", "")
+
+
+def test_what_an_op_lacks_is_no_pass() -> None:
+    spec = replace(SPEC, candidate=f"{__name__}:gone")
+    rows = list(rows_of([spec], replace(PLAN, warps=(1,)), CPU))
+    assert {row.verdict for row in rows} == {Verdict.UNSUPPORTED}
+    assert line(rows[0]) == f"UNSUPPORTED scale forward, rope 8, 1 warp: {rows[0].reason}"
+    assert rows[0].reason == f"This revision has no function {spec.candidate!r}."
+    assert exit_code(row.verdict for row in rows) == Exit.NOTHING_COMPARED
 
 
 def test_without_a_gpu_nothing_is_hunted(capsys: pytest.CaptureFixture[str]) -> None:

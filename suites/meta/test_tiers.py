@@ -97,6 +97,26 @@ def test_checks_that_were_not_made_are_no_pass(capsys: pytest.CaptureFixture[str
     ]
 
 
+@pytest.mark.parametrize(
+    ("records", "planned", "code", "told"),
+    [
+        ([PASSED, BROKEN], 2, Exit.INCONCLUSIVE, ["op: no memory", "1 infrastructure, 1 passed"]),
+        ([UNSUPPORTED], 1, Exit.NOTHING_COMPARED, ["op: No such flag.", "1 unsupported"]),
+        ([FAILED], 1, Exit.REGRESSION, ["op: Expected 2 but got 3.", "1 failed"]),
+        ([FAILED], 2, Exit.INTERRUPTED, ["op: Expected 2 but got 3.", "1 failed"]),
+    ],
+)
+def test_how_a_run_without_another_ends(
+    records: list[Record],
+    planned: int,
+    code: Exit,
+    told: list[str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert _alone(records, planned) == code
+    assert capsys.readouterr().out.splitlines() == [told[0], "  parity replay c", told[-1]]
+
+
 def test_a_case_that_the_other_machine_did_not_run() -> None:
     (pair,) = compare([PASSED], [replace(PASSED, case_id="d")])
     assert pair.verdict is Verdict.NOT_RUN
@@ -123,7 +143,19 @@ def test_what_is_no_case_is_refused(
     (project / "cases.jsonl").write_text(text)
     assert run() == Exit.USAGE
     assert sentence in capsys.readouterr().err
+
+
+def test_files_that_are_not_there_and_ops_that_are_not_known(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["run", "--cases", "absent.jsonl"]) == Exit.USAGE
+    assert "file of cases at absent.jsonl but got No such file" in capsys.readouterr().err
     assert run("--against", "absent.jsonl") == Exit.USAGE
+    assert "Expected records at absent.jsonl but there is no" in capsys.readouterr().err
+    (project / "cases.jsonl").write_text(Case("triple", "plain", "float32", {}).to_json())
+    assert run() == Exit.USAGE
+    assert "Expected an op among double but case" in capsys.readouterr().err
+    assert not [*(project / ".parity" / "runs").iterdir()]
 
 
 def test_without_cases_the_planned_ones_run_on_the_code_of_a_root(
@@ -178,6 +210,52 @@ def test_what_one_tool_found_outweighs_another_that_did_not_finish(
     assert run("--sanitize") == code
     shown = capsys.readouterr()
     assert all(sentence in shown.out + shown.err for sentence in told)
+
+
+RUNS_MEMCHECK = """#!/bin/sh
+tool=$2
+while [ "$1" != --error-exitcode ]; do shift; done
+shift 2
+[ $tool != memcheck ] || exec "$@"
+"""
+
+
+def test_under_the_tool_every_case_runs(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in for the tool, which runs what it is given as the real one does."""
+    (project / "own_kernel.py").write_text(
+        "def double(x):\n    print(x.shape[-1], file=open('called', 'a'))\n    return x * 2\n"
+    )
+    tool = project / "compute-sanitizer"
+    tool.write_text(RUNS_MEMCHECK)
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(project), prepend=os.pathsep)
+    assert run("--ops", "own_ops:OPS", "--sanitize") == Exit.OK
+    assert capsys.readouterr().out == "compute-sanitizer found nothing.\n"
+    assert {*(project / "called").read_text().split()} == {"3", "5", "8"}
+
+
+INTERRUPTS = """
+import os, signal, time
+
+def double(x):
+    if x.shape[-1] == 5:
+        os.kill(os.getppid(), signal.SIGINT)
+        time.sleep(600)
+    return x * 2
+"""
+
+
+def test_an_interrupted_run_keeps_what_it_has(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "own_kernel.py").write_text(INTERRUPTS)
+    assert run("--output", "here.jsonl") == Exit.INTERRUPTED
+    told = capsys.readouterr().out
+    assert told.startswith("Interrupted after 1 of 3 cases.\nRecords: ")
+    assert told.endswith("1 passed\n")
+    assert [record.status for record in read(project / "here.jsonl")] == ["passed"]
 
 
 def test_kernels_of_another_folder(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
