@@ -14,6 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from .given import given_text
+
 SCHEMA_VERSION = 1
 
 
@@ -91,7 +93,7 @@ class Case:
     def from_file(cls, path: Path) -> Case:
         """Read a case file; raises ValueError in one sentence when it is absent or malformed."""
         try:
-            return cls.from_dict(json.loads(path.read_text()))
+            return cls.from_dict(json.loads(given_text(path)))
         except OSError as error:
             raise ValueError(
                 f"Expected a case file at {path} but got {error.strerror}; "

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from .given import settings
 from .spec import Input, OpSpec, Output
 
 _TABLE = "positions rope_dim"
@@ -158,28 +158,16 @@ OPS: tuple[OpSpec, ...] = (
     _key_value("fused_apply_mla_rope_for_kv", "legacy"),
 )
 
-KEYS = ("dumps", "known_issues", "mutation", "ops")  # of [tool.parity]
 _NAMED = {"parity": "parity.catalog:OPS", "megatron": "parity.adapters.megatron:OPS"}
 
 
 def configured(folder: Path) -> str | None:
     """The ``ops`` entry of ``[tool.parity]`` in the pyproject.toml of a folder, if there is one."""
-    file = folder / "pyproject.toml"
-    if not file.is_file():
-        return None
-    try:
-        section = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {}).get("parity", {})
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"Expected TOML in {file} but got {error}; mend the file.") from error
-    if unknown := set(section) - set(KEYS):
-        raise ValueError(
-            f"Expected [tool.parity] in {file} with keys among {', '.join(KEYS)} but got "
-            f"{', '.join(sorted(unknown))}; see docs/config.md."
-        )
-    ops = section.get("ops")
+    ops = settings(folder).get("ops")
     if ops is not None and not isinstance(ops, str):
         raise ValueError(
-            f'Expected [tool.parity] ops = "package.module:OPS" in {file} but got {ops!r}.'
+            f'Expected [tool.parity] ops = "package.module:OPS" in {folder / "pyproject.toml"} but '
+            f"got {ops!r}."
         )
     return ops
 

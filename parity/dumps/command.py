@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import tempfile
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -15,6 +14,7 @@ import click
 
 from ..exports import ExportFile, export_json
 from ..git import Refused
+from ..given import settings
 from ..verdict import Exit
 
 if TYPE_CHECKING:
@@ -109,14 +109,13 @@ def _names(columns: tuple[str, ...]) -> dict[str, str]:
 def configured_limits(project: Path) -> list[Limit]:
     """The limits of ``[tool.parity.dumps]`` in the pyproject.toml of a folder; none by default."""
     file = project / "pyproject.toml"
-    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    table = settings(project).get("dumps", {})
     try:
-        table = tomllib.loads(text).get("tool", {}).get("parity", {}).get("dumps", {})
         unknown = set(table) - {"limits"}
         if unknown:
             raise TypeError(f"unknown {', '.join(sorted(unknown))}")
         return [Limit(**limit) for limit in table.get("limits", [])]
-    except (AttributeError, TypeError, tomllib.TOMLDecodeError) as error:
+    except (AttributeError, TypeError) as error:
         raise Refused(
             'Expected [tool.parity.dumps] limits = [{ column = "train_logprob", above = 0.01, '
             f"share = 0.001 }}] in {file} but got {error}."

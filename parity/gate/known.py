@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from ..given import given_text, settings
 from ..verdict import Judgement
 
 
@@ -33,19 +34,19 @@ class KnownIssue:
 
 def load(root: Path) -> list[KnownIssue]:
     """The known issues of a project; raises ValueError in one sentence for a file that is none."""
-    project = root / "pyproject.toml"
-    text = project.read_text("utf-8") if project.is_file() else ""
-    named = tomllib.loads(text).get("tool", {}).get("parity", {}).get("known_issues")
+    named = settings(root).get("known_issues")
     if named is None:
         return []
     path = root / str(named)
     try:
-        entries = tomllib.loads(path.read_text("utf-8")).get("issue", [])
+        entries = tomllib.loads(given_text(path)).get("issue", [])
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise ValueError(
             f"Expected known issues as TOML in {path} but got {error}; write [[issue]] tables, or "
             "take known_issues out of pyproject.toml."
         ) from error
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise ValueError(f"Expected [[issue]] tables in {path} but got issue = {entries!r}.")
     return [_issue(path, entry) for entry in entries]
 
 

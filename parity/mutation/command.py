@@ -29,15 +29,15 @@ def mutate(
 
     Exit codes: 0 all noticed, 10 some survived, 5 no mutants, and those of `parity --help`.
     """
-    from ..arms import project_root
+    from ..arms import import_root, project_root
     from ..reports import mutation, terminal
     from .configured import configured
     from .session import Request, conduct, exit_code
 
-    given = {"--root": root, "--suite": suite}
-    for option, path in given.items():
-        if path is not None and not path.exists():
-            raise click.UsageError(f"Expected {option} {path} to exist; check the path.")
+    if root is not None:
+        import_root("head", root)  # refuses what is no folder
+    if suite is not None and not suite.is_file():
+        raise click.UsageError(f"Expected a pytest file at --suite {suite} but there is none.")
     project = project_root()
     request = Request(project, ops, root, sample, seed)
     if ops is None and root is None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any
+
+from ..given import settings
 
 KEYS = {"suites", "functions"}
 
@@ -16,9 +17,9 @@ def configured(project: Path) -> dict[str, Any]:
         ValueError: an unknown key, no list of texts, or a file that does not exist.
     """
     file = project / "pyproject.toml"
-    text = file.read_text("utf-8") if file.is_file() else ""
-    table = tomllib.loads(text).get("tool", {}).get("parity", {}).get("mutation", {})
-    if set(table) - KEYS or not all(_texts(value) for value in table.values()):
+    table = settings(project).get("mutation", {})
+    named = isinstance(table, dict) and set(table) <= KEYS
+    if not named or not all(_texts(value) for value in table.values()):
         raise ValueError(
             f"Expected suites and functions, lists of texts, in [tool.parity.mutation] of {file} "
             f"but got {table!r}; see docs/mutation.md."

@@ -5,6 +5,8 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
+from ..given import given_text
+
 FILE = Path("suites") / "equivalent_mutants.toml"
 
 
@@ -20,7 +22,7 @@ def reviewed(project: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
     try:
-        groups = tomllib.loads(path.read_text("utf-8"))["reason"]
+        groups = tomllib.loads(given_text(path))["reason"]
         listed = [(str(name), group["because"]) for group in groups for name in group["mutants"]]
     except (tomllib.TOMLDecodeError, KeyError, TypeError) as error:
         raise ValueError(

@@ -77,7 +77,9 @@ def run_tests(tests: tuple[str, ...], root: str, *plugins: object) -> Outcome:
         return Outcome("survived", cases=first.done)
     if code == pytest.ExitCode.TESTS_FAILED:
         return Outcome("killed", check=first.name, reason=first.sentence, cases=first.done)
-    raise ValueError(f"Expected tests in {tests} but pytest ended with code {int(code)}.")
+    raise ValueError(
+        f"Expected tests in {', '.join(tests)} but pytest ended with code {int(code)}."
+    )
 
 
 def trace_tests(paths: tuple[str, ...], root: str, code: str) -> tuple[Outcome, dict[str, Reach]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..case import Case
+from ..given import given_text
 
 
 def read_cases(path: Path) -> list[Case]:
@@ -17,7 +18,7 @@ def read_cases(path: Path) -> list[Case]:
         ValueError: in one sentence, for no file, no case, or something that is no case.
     """
     try:
-        text = path.read_text("utf-8")
+        text = given_text(path)
     except OSError as error:
         raise ValueError(
             f"Expected a file of cases at {path} but got {error.strerror}; put some together with "

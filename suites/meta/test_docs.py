@@ -17,9 +17,10 @@ import duckdb
 import pytest
 
 from parity import manual
-from parity.catalog import KEYS, configured
+from parity.catalog import configured
 from parity.cli import cli, run
 from parity.gate import known
+from parity.given import KEYS
 from parity.pytest_plugin import OPTIONS
 from parity.verdict import EXIT_CODES, Exit
 

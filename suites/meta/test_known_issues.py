@@ -102,6 +102,8 @@ def test_a_file(tmp_path: Path) -> None:
         (GOOD.replace('"r"', '""'), "reason"),
         (GOOD.replace("op", "opp"), "op, opp"),
         ("[[issue", "Expected known issues as TOML"),
+        ("issue = 3", "tables in .*known.toml but got issue = 3"),
+        ("issue = ['x']", "but got issue = .'x'"),
     ],
 )
 def test_a_wrong_file_gets_one_sentence(tmp_path: Path, text: str, named: str) -> None:
