@@ -45,12 +45,18 @@ def project_root() -> Path:
 
 
 def workspace(project: Path) -> Path:
-    """The folder for what parity writes; it tells git to ignore it."""
+    """The folder for what parity writes; it tells git to ignore it.  Refused where it cannot be."""
     folder = project / ".parity"
-    folder.mkdir(exist_ok=True)
     ignore = folder / ".gitignore"
-    if not ignore.exists():
-        ignore.write_text("*\n", encoding="utf-8")
+    try:
+        (folder / "runs").mkdir(parents=True, exist_ok=True)
+        if not ignore.exists():
+            ignore.write_text("*\n", encoding="utf-8")
+    except OSError as error:
+        raise Refused(
+            f"Expected to write in {folder} but the system says: {error.strerror}: "
+            f"{error.filename}; make it a folder of yours, or move what is there away."
+        ) from error
     return folder
 
 

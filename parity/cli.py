@@ -115,8 +115,18 @@ def run(arguments: list[str]) -> int:
         sentence = f"Expected to finish but was ended by sys.exit({error.code}), or a closed pipe."
         return _refuse(sentence, Exit.FAULT)
     except Exception as error:  # noqa: BLE001 - the exit code must not read as a verdict
-        traceback.print_exc()
-        return _refuse(f"Fault of parity itself, please report it: {error}", Exit.FAULT)
+        return _fault(error)
+
+
+def _fault(error: Exception) -> int:
+    if isinstance(error, OSError) and ".parity" in Path(str(error.filename)).parts:
+        return _refuse(
+            f"Expected to find {error.filename} as it was but the system says: {error.strerror}; "
+            "leave .parity alone while a command runs, and run it again.",
+            Exit.INTERRUPTED,
+        )
+    traceback.print_exception(error)
+    return _refuse(f"Fault of parity itself, please report it: {error}", Exit.FAULT)
 
 
 def _refuse(sentence: str, code: Exit) -> int:

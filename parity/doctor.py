@@ -167,9 +167,11 @@ def _room(project: Path) -> Iterator[Row]:
             file.write(b"parity")
             file.flush()
             os.fsync(file.fileno())
+    except Refused as refused:
+        yield Row("write", MISSING, str(refused))
     except OSError as error:
         why = f"cannot write in {project / '.parity'}: {error.strerror}"
-        yield Row("write", MISSING, why, "make the folder yours, or free some space")
+        yield Row("write", MISSING, why, "free some space")
     else:
         yield Row("write", OK, str(folder))
     free = shutil.disk_usage(project).free

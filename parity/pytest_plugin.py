@@ -31,7 +31,7 @@ from .corpus import kept
 from .generate import coverage, plan
 from .interpreter import prepare
 from .profiles import PROFILES, Profile
-from .record import Record, append, read
+from .record import Record, read
 from .runs import Run
 from .spec import OpSpec
 
@@ -77,6 +77,8 @@ class Session:
 
         What could not be checked of one that passes is added to ``gaps``.
         """
+        if not self.checked:
+            self._open()
         self.checked.append(case.id)
         record = self._run(case)
         if record.status == "passed":
@@ -87,15 +89,17 @@ class Session:
         minimal = self._shrink(case, record)
         raise CaseFailed(_message(minimal, self._run(minimal)))
 
+    def _open(self) -> None:
+        workspace(self.project)  # tells git to ignore it
+        self.run.open()
+        self.run.write("run", {"kind": "pytest", "ops": self.ops})
+
     def _run(self, case: Case) -> Record:
         from .runner import run_case
 
-        if not self.run.document("run"):
-            workspace(self.project)  # tells git to ignore it
-            self.run.write("run", {"kind": "pytest", "ops": self.ops})
         self.run.save_case(case)
         record = run_case(self.specs[case.op], case)
-        append(self.run.folder / f"records-{self.worker}.jsonl", record)
+        self.run.append("records", record, by=self.worker)
         return record
 
     def _shrink(self, case: Case, record: Record) -> Case:

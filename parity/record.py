@@ -116,7 +116,6 @@ class Record:
 
 def append(path: Path, record: Record) -> None:
     """Add one line and flush it to the disk, so that a later crash cannot lose it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
         file.write(as_lines([record]))
         file.flush()

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from .case import Case
+from .git import Refused
 from .record import Record, append, mend, read, write_json
+from .verdict import Exit
 
 SCHEMA_VERSION = 1
 
@@ -32,8 +34,13 @@ class Run:
         """A new, empty run."""
         stamp = time.strftime("%Y%m%d-%H%M%S")
         run = cls(workspace / "runs" / f"{stamp}-{secrets.token_hex(2)}")
-        (run.folder / "cases").mkdir(parents=True)
+        run.folder.mkdir(parents=True)
+        run.open()
         return run
+
+    def open(self) -> None:
+        """Make its folder, unless another process that works for this run has made it."""
+        (self.folder / "cases").mkdir(parents=True, exist_ok=True)
 
     @property
     def workspace(self) -> Path:
@@ -49,6 +56,7 @@ class Run:
         """Write a case before it runs, so that it can be replayed whatever becomes of it."""
         path = self.case_file(case.id)
         if not path.exists():
+            self._check()
             write_json(path, case.to_dict())
 
     def case_file(self, case_id: str) -> Path:
@@ -57,15 +65,20 @@ class Run:
 
     def add(self, record: Record) -> None:
         """Add a record of a planned case."""
-        append(self.folder / f"records-{record.arm}.jsonl", record)
+        self.append("records", record)
 
     def add_probe(self, record: Record) -> None:
         """Add a record of a case that shrinking tried; it is not one of the planned cases."""
-        append(self.folder / f"probes-{record.arm}.jsonl", record)
+        self.append("probes", record)
 
     def add_repeat(self, record: Record) -> None:
         """Add a record of one more run of a planned case."""
-        append(self.folder / f"repeats-{record.arm}.jsonl", record)
+        self.append("repeats", record)
+
+    def append(self, what: str, record: Record, by: str = "") -> None:
+        """Add a record to the file of its arm, or of one of several who write."""
+        self._check()
+        append(self.folder / f"{what}-{by or record.arm}.jsonl", record)
 
     def recorded(self, what: str, arm: str) -> list[Record]:
         """The ``records``, ``probes`` or ``repeats`` of an arm, less a line cut off by a crash."""
@@ -77,6 +90,7 @@ class Run:
 
     def write(self, name: str, document: dict[str, Any]) -> None:
         """Write ``<name>.json`` whole or not at all."""
+        self._check()
         write_json(self.folder / f"{name}.json", {"schema_version": SCHEMA_VERSION} | document)
 
     def document(self, name: str) -> dict[str, Any]:
@@ -84,6 +98,18 @@ class Run:
         path = self.folder / f"{name}.json"
         found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
         return found
+
+    def _check(self) -> None:
+        if not self.folder.is_dir():
+            raise self.removed()
+
+    def removed(self) -> Refused:
+        """What to raise where somebody has removed the folder of a run that is at work."""
+        return Refused(
+            f"Expected the folder {self.folder} of this run but somebody has removed it, and the "
+            "records in it are lost; run it again.",
+            Exit.INTERRUPTED,
+        )
 
     def all_records(self) -> Iterator[Record]:
         """The records of planned cases, then those of shrinking, as they were written."""

@@ -46,6 +46,8 @@ def conclude(
     counts = _counts(judgements)
     by_op = {op: _counts(i for i in judgements if i.op == op) for op in _ops(comparison)}
     described = comparison.run.document("run")
+    if not described:
+        raise comparison.run.removed()
     result = {
         "run": comparison.run.id,
         "exit_code": int(code),

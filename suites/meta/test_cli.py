@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from rich.console import Console
 from parity import cli
 from parity.case import Case
 from parity.exports import ExportFile, export_json, refuse_unwritable
+from parity.git import Refused
 from parity.manual import commands
 from parity.progress import progress
 from parity.record import Finding, Record
@@ -102,6 +104,40 @@ def test_every_option_that_names_a_file_to_write_is_looked_at() -> None:
     assert found == named
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["run", "gate --base-root a --head-root b", "baseline save x --root a", "gate --resume",
+     "replay x", "replay --list", "report", "codegen", "mutate", "history", "nightly"],
+)  # fmt: skip
+@pytest.mark.parametrize("place", [".parity", ".parity/runs"])
+def test_a_file_in_the_place_of_a_folder_of_ours(
+    here: Path, words: str, place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "b"):
+        (here / name).mkdir()
+    (here / place).parent.mkdir(exist_ok=True)
+    (here / place).touch()
+    assert cli.run(words.split()) == Exit.USAGE
+    output = capsys.readouterr()
+    (line,) = output.err.splitlines()
+    assert line.startswith(f"Expected to write in {here / '.parity'} but the system says: ")
+    assert output.out == ""
+
+
+def test_a_run_whose_folder_was_removed_takes_no_record(here: Path) -> None:
+    run = Run.create(here / ".parity")
+    run.save_case(CASE)
+    run.add(record(WRONG))
+    shutil.rmtree(here / ".parity" / "runs")
+    for write in (run.add, run.add_probe, run.add_repeat):
+        with pytest.raises(Refused, match="somebody has removed it, and the records") as refused:
+            write(record(WRONG))
+        assert refused.value.code == Exit.INTERRUPTED
+    with pytest.raises(Refused, match="somebody has removed it"):
+        run.save_case(CASE)
+    assert not run.folder.exists()
+
+
 def test_an_export_makes_its_folder_and_leaves_pipes_and_devices_in_place(tmp_path: Path) -> None:
     refuse_unwritable(tmp_path / "new" / "good.json")
     assert not (tmp_path / "new").exists()
@@ -146,6 +182,17 @@ def test_a_fault_is_never_a_verdict(
     monkeypatch.setattr("parity.arms.project_root", broken)
     assert cli.run(["gate"]) == Exit.FAULT
     assert "Fault of parity itself" in capsys.readouterr().err
+
+
+def test_what_is_gone_from_our_folder_is_no_fault_of_ours(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("parity.arms.project_root", (here / ".parity" / "cache" / "x").read_text)
+    assert cli.run(["gate"]) == Exit.INTERRUPTED
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "cache/x as it was but the system says: No such file" in line
+    monkeypatch.setattr("parity.arms.project_root", (here / "x").read_text)
+    assert cli.run(["gate"]) == Exit.FAULT
 
 
 def test_help_needs_neither_torch_nor_pandas() -> None:

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -74,7 +75,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def started(*arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "parity", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def children(process: subprocess.Popen[str]) -> list[int]:
@@ -136,6 +137,17 @@ def test_a_gate_killed_twice_gives_the_same_report(here: Path) -> None:
         assert set(ran.values()) == {1}
     assert report(stopped) == report(Run(here / "whole"))
     assert cli.run(["gate", "--resume"]) == Exit.USAGE  # it came to its end
+
+
+def test_a_gate_whose_records_are_removed_ends_in_a_sentence(here: Path) -> None:
+    process = started(*GATE)
+    until(lambda: lines(here, "records-head") >= 1, "no record")
+    shutil.rmtree(here / ".parity" / "runs", ignore_errors=True)  # the gate writes into it
+    _, told = process.communicate()
+    assert process.returncode == Exit.INTERRUPTED
+    assert "somebody has removed it, and the records in it are lost" in told
+    assert "Traceback" not in told
+    assert not list(here.glob(".parity/runs/*/result.json"))
 
 
 def test_a_killed_worker_costs_one_case_and_two_gates_do_not_meet(here: Path) -> None:
