@@ -115,7 +115,10 @@ class Record:
 
 
 def append(path: Path, record: Record) -> None:
-    """Add one line and flush it to the disk, so that a later crash cannot lose it."""
+    """Add one line and flush it to the disk, so that a later crash cannot lose it.
+
+    A folder that is gone is not made again: what it held would be lost without a word.
+    """
     with path.open("a", encoding="utf-8") as file:
         file.write(as_lines([record]))
         file.flush()

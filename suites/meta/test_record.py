@@ -85,7 +85,7 @@ def test_what_did_not_run_is_told_in_one_line_for_each_reason() -> None:
 
 
 def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "folder" / "records.jsonl"
+    path = tmp_path / "records.jsonl"
     append(path, PASSED)
     append(path, FULL)
     assert list(read(path)) == [PASSED, FULL]
