@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .comparators import Mismatch, non_finite, same_bits, structure
 from .evidence import Evidence
-from .inputs import Inputs, on_host
+from .inputs import Inputs, all_on_host
 from .observe import feed
 from .oracle import Tensors, data_names
 from .record import Finding
@@ -119,8 +119,8 @@ def without_gradients(evidence: Evidence) -> Iterator[Finding]:
     inputs = again(evidence)
     with torch.no_grad():
         outputs = call(inputs, {n: inputs.tensors[n].tensor for n in data_names(inputs)})
-    for name, output in outputs.items():
-        if mismatch := _disagreement(evidence, name, on_host(output)):
+    for name, output in all_on_host(outputs, inputs.device).items():
+        if mismatch := _disagreement(evidence, name, output):
             phrase = "be the same where no gradient is wanted"
             yield finding("without_gradients", name, "differs", phrase, mismatch)
     mutable = {item.name for item in inputs.spec.inputs if item.mutable}
@@ -140,8 +140,7 @@ def repeats(evidence: Evidence) -> Iterator[Finding]:
     them return one buffer.
     """
     trial = run(again(evidence))
-    found = {name: on_host(output) for name, output in trial.outputs.items()}
-    found |= gradients(trial)
+    found = all_on_host(trial.outputs, trial.inputs.device) | gradients(trial)
     for name in evidence.comparable:
         first = evidence.lanes(name).actual
         result = found.get(name)
@@ -149,8 +148,8 @@ def repeats(evidence: Evidence) -> Iterator[Finding]:
             phrase = "be the same on every run"
             yield finding("repeats", name, "nondeterministic", phrase, mismatch)
     run(again(evidence), lambda leaf, tensor: feed(leaf, torch.zeros_like(tensor)))
-    for name, kept in evidence.seen.returned.items():
-        if mismatch := _bits(on_host(kept), evidence.seen.results[name]):
+    for name, kept in all_on_host(evidence.seen.returned, trial.inputs.device).items():
+        if mismatch := _bits(kept, evidence.seen.results[name]):
             phrase = "stay as it was returned when the op is called again"
             yield finding("repeats", name, "overwritten", phrase, mismatch)
 

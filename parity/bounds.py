@@ -22,6 +22,7 @@ A lane of one term whose exact result is a number of the output dtype (a copy) m
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from .spec import OpSpec
@@ -48,9 +49,11 @@ def ulp(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Distance between neighbours of ``dtype`` around float64 ``values``, clamped at the smallest
     normal number below; same shape, float64."""
     mantissa, smallest = _FORMATS[dtype]
-    exponent = torch.frexp(values).exponent - 1
-    exponent = exponent.clamp(min=smallest).where(values != 0, smallest)  # frexp gives zero a 0
-    return torch.ldexp(torch.ones_like(values), exponent - mantissa)
+    # by numpy, which is quicker with few numbers
+    numbers = values.detach().cpu().numpy()
+    exponent = np.where(numbers == 0, smallest, np.frexp(numbers)[1] - 1)  # frexp gives zero a 0
+    steps = np.ldexp(1.0, np.maximum(exponent, smallest) - mantissa)
+    return torch.as_tensor(steps, device=values.device)
 
 
 def limit(

@@ -11,7 +11,7 @@ from .comparators import Mismatch, beyond, non_finite, same_bits, structure
 from .effects import is_poison
 from .evidence import Evidence, Lanes
 from .guards import bits
-from .inputs import on_host
+from .inputs import all_on_host
 from .locus import numbers, words
 from .observe import describe_error
 from .record import Finding
@@ -177,9 +177,9 @@ def keeps_inputs(evidence: Evidence) -> Iterator[Finding]:
 
 def keeps_outputs(evidence: Evidence) -> Iterator[Finding]:
     """Backward leaves what forward returned alone: the next op may still need it."""
-    for name, tensor in evidence.seen.returned.items():
-        before = evidence.seen.results[name]
-        differs = int((bits(on_host(tensor).contiguous()) != bits(before)).sum())
+    seen = evidence.seen
+    for name, tensor in all_on_host(seen.returned, seen.inputs.device).items():
+        differs = int((bits(tensor.contiguous()) != bits(seen.results[name])).sum())
         if differs:
             yield _unchanged("outputs_unchanged", name, differs)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ _POISON = {  # quiet NaNs with a payload that no arithmetic of ours produces
     torch.float16: 0x7FAD,
 }
 _EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
-_FILLED = {"clone", "zeros", "zeros_like", "new_zeros", "ones_like", "full", "full_like"}
+_FRESH = _EMPTY | {"clone", "zeros", "zeros_like", "new_zeros", "ones_like", "full", "full_like"}
 
 
 @dataclass
@@ -56,12 +56,14 @@ class Allocations(TorchDispatchMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        self.allocated[self.phase] += _new_bytes(result, (args, kwargs or {}))
-        name = getattr(func, "overloadpacket", func).__name__
-        fresh = name in _EMPTY | _FILLED and isinstance(result, torch.Tensor)
-        if fresh and result.numel() and not result.is_meta:
-            return self._guard(result, poison=name in _EMPTY)
-        return result
+        name = _name(func)
+        if name not in _FRESH or not isinstance(result, torch.Tensor):
+            self.allocated[self.phase] += _new_bytes(result, (args, kwargs or {}))
+            return result
+        self.allocated[self.phase] += result.untyped_storage().nbytes()
+        if result.is_meta or not result.numel():
+            return result
+        return self._guard(result, poison=name in _EMPTY)
 
     def _guard(self, tensor: torch.Tensor, *, poison: bool) -> torch.Tensor:
         size = tensor.untyped_storage().nbytes()
@@ -89,6 +91,18 @@ def _image(span: int, dtype: torch.dtype, poison: bool) -> Image:
         return buffer
 
     return Image({"": ((span,), (1,), guard)}, build)
+
+
+@cache
+def _name(func: Callable[..., Any]) -> str:
+    """Of an operator, whichever of its overloads it is."""
+    return getattr(func, "overloadpacket", func).__name__
+
+
+def guards(new: Guarded) -> tuple[slice, slice]:
+    """Where the guards of new memory are in its buffer."""
+    ((span,), _, start) = new.image.places[""]
+    return slice(None, start), slice(start + span, None)
 
 
 def _new_bytes(result: object, given: object) -> int:

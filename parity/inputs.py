@@ -74,6 +74,19 @@ def on_host(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().to(HOST, copy=True)
 
 
+def all_on_host(
+    tensors: Mapping[str, torch.Tensor], device: torch.device
+) -> dict[str, torch.Tensor]:
+    """Copies of several, made when all work on their device is done."""
+    copies = {
+        name: tensor.detach().to(HOST, copy=True, non_blocking=True)
+        for name, tensor in tensors.items()
+    }
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return copies
+
+
 def build_inputs(
     spec: OpSpec,
     case: Case,

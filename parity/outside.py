@@ -11,7 +11,7 @@ from .case import Case
 from .comparators import structure
 from .contents import TABLES, packing
 from .evidence import Evidence
-from .inputs import Inputs, dims, on_host
+from .inputs import Inputs, all_on_host, dims, on_host
 from .record import Finding
 from .relations.derived import agreement
 from .spec import OpSpec
@@ -28,7 +28,7 @@ def positions_outside(evidence: Evidence) -> Iterator[Finding]:
     (ids,) = (inputs.tensors[i.name].tensor for i in inputs.spec.inputs if i.kind == "position_ids")
     first, last = int(ids.min()), int(ids.max())
     trial = run(_cut(inputs, first + 1, last))
-    found = {name: on_host(output) for name, output in trial.outputs.items()} | gradients(trial)
+    found = all_on_host(trial.outputs, inputs.device) | gradients(trial)
     outside = on_host((ids == first) | (ids == last))
     for name in evidence.comparable:
         wanted = evidence.seen.results[name]

@@ -11,7 +11,7 @@ import torch
 from .comparators import Mismatch
 from .effects import Allocations
 from .evidence import Evidence
-from .inputs import Inputs, incoming_gradient, on_host
+from .inputs import Inputs, all_on_host, incoming_gradient
 from .observe import call_arguments, candidate_function, feed, new_leaves
 from .oracle import Tensors, by_output, differentiate
 from .record import Finding
@@ -72,7 +72,8 @@ def gradients(trial: Trial, **options: Any) -> Tensors:
     arriving = incoming(trial.inputs, outputs)
     with poisoned():
         found = differentiate(outputs, trial.leaves, arriving, **options)
-    return {f"{name}.grad": on_host(gradient) for name, gradient in found.items()}
+    named = {f"{name}.grad": gradient for name, gradient in found.items()}
+    return all_on_host(named, trial.inputs.device)
 
 
 def finding(rule: str, name: str, error: str, phrase: str, mismatch: Mismatch) -> Finding:
