@@ -42,11 +42,6 @@ class Drift:
     last: Night
     first: Night
 
-    @property
-    def ratio(self) -> float:
-        """How many times the old level the new one is."""
-        return self.after / self.before if self.before else float("inf")
-
 
 def drifts(nights: Sequence[Night]) -> list[Drift]:
     """What has drifted as of the last of these nights, which are of one series and sorted."""

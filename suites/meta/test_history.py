@@ -241,6 +241,16 @@ def test_the_report_names_the_commits_between_and_the_last_green_night() -> None
     assert report(short(("a", FAILS), ("b", FAILS)))["last_green"] is None
 
 
+def test_the_report_tells_a_drift_and_whether_an_earlier_night_did() -> None:
+    costs = [(Measure("op0", "cost", "launches", count),) for count in (2.0, 3.0, 3.0)]
+    nights = short(*(("a", cost) for cost in costs))
+    for tonight, known in ((nights[:2], False), (nights, True)):
+        (item,) = report(tonight)["drifts"]
+        assert (item["op"], item["of"], item["name"]) == ("op0", "cost", "launches")
+        assert (item["before"], item["after"], item["known"]) == (2.0, 3.0, known)
+        assert (item["since"]["last"], item["since"]["first"]) == ("n000", "n001")
+
+
 def test_other_fixed_cases_are_told() -> None:
     first, second = short(("a", ()), ("b", ()))
     other = replace(second, rows=(Total("op0", 2, 2, 0, "other plan"),))
@@ -299,17 +309,20 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_read(tmp_path: Path) -> No
     changed(good, tmp_path / "newer.parquet", "SELECT * REPLACE (2::BIGINT AS schema_version)")
     changed(good, tmp_path / "other.parquet", "SELECT 1 AS a")
     changed(good, tmp_path / "text.parquet", "SELECT * REPLACE ('x' AS number)")
+    changed(good, tmp_path / "none.parquet", "SELECT *", "WHERE false")
+    two = "SELECT * REPLACE (CASE WHEN kind = 'total' THEN 'b' ELSE id END AS id)"
+    changed(good, tmp_path / "two.parquet", two)
     history = store.read(tmp_path)
     assert [n.id for n in history.nights] == ["n001"]
     named = sorted(sentence.split()[0] for sentence in history.skipped)
-    expected = ["cut", "empty", "newer", "other", "text"]
+    expected = ["cut", "empty", "newer", "none", "other", "text", "two"]
     assert named == sorted([*(f"{name}.parquet" for name in expected), good.name])
 
 
-def changed(source: Path, target: Path, query: str) -> None:
+def changed(source: Path, target: Path, query: str, where: str = "") -> None:
     import duckdb
 
-    duckdb.sql(f"COPY ({query} FROM '{source}') TO '{target}' (FORMAT parquet)")
+    duckdb.sql(f"COPY ({query} FROM '{source}' {where}) TO '{target}' (FORMAT parquet)")
 
 
 def test_columns_that_were_added_later_are_passed_over(tmp_path: Path) -> None:
@@ -319,6 +332,10 @@ def test_columns_that_were_added_later_are_passed_over(tmp_path: Path) -> None:
     folder.mkdir()
     changed(good, folder / "more.parquet", "SELECT *, 1 AS something_new")
     assert store.read(folder) == History((written,), ())
+    newer = "SELECT * REPLACE (CASE WHEN kind = 'passed' THEN 'mood' ELSE kind END AS kind)"
+    changed(good, folder / "more.parquet", newer)
+    fewer = tuple(row for row in EVERY_KIND if not isinstance(row, Passed))
+    assert store.read(folder) == History((replace(written, rows=fewer),), ())
 
 
 def test_a_machine_without_nights_is_told_from_a_folder_without_any(

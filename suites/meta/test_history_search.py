@@ -4,19 +4,55 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from parity.case import Case
-from parity.history.night import Failure, Measure, Missing, Passed, Row, Total
-from parity.history.search import Search, rows
+from parity.history.night import Failure, Measure, Missing, Night, Passed, Row, Total
+from parity.history.search import Search, rows, search
+from parity.profiles import PROFILES
 from parity.record import Finding, Record
+from parity.spec import Input, OpSpec, Output
 
 SMALL, LARGE, FRESH = (
     Case("op", "plain", "float32", {"tokens": tokens}, seed=tokens) for tokens in (1, 9, 3)
 )
 WRONG = Finding("values", "y", "wrong", "bits", "row 0", sentence="Expected 1.")
 KEY, GONE = ("op", "values | y | wrong"), ("op", "values | z | wrong")
+
+
+SPEC = OpSpec("op", "a:f", "a:f", (Input("x", "rows"),), (Output("y"),), {})
+PLAIN = {"x": "contiguous", "y.grad": "contiguous", "values": "normal"}
+
+
+def failing(*cases: Case) -> Night:
+    """A night whose one failure shows first in these cases, each in a family of its own."""
+    kept = tuple(
+        Failure("op", f"family {n}", "", "", "", case.id, case.to_json(), 1)
+        for n, case in enumerate(cases)
+    )
+    return Night("n", "one", 1, "", "gpu", "", "c", "", kept)
+
+
+def test_the_simplest_case_of_every_failure_is_remembered(tmp_path: Path) -> None:
+    small, large = (replace(case, variants=PLAIN) for case in (SMALL, LARGE))
+    nights = [failing(large, large), failing(small), failing(large)]
+    found = search(tmp_path, [SPEC], PROFILES["dev"], nights, "one/1")
+    assert found.remembered == {("op", "family 0"): small, ("op", "family 1"): large}
+    assert found.lost == []
+    assert found.cases[:2] == [small, large]  # what failed before comes first
+    assert [*found.fixed] == [*found.fresh] == ["op"]
+
+
+def test_a_remembered_case_that_cannot_run_any_more_is_told(tmp_path: Path) -> None:
+    illegal = replace(SMALL, dtype="no such type", variants=PLAIN)
+    other = replace(SMALL, op="gone")
+    found = search(tmp_path, [SPEC], PROFILES["dev"], [failing(illegal, other)], "one/1")
+    assert found.remembered == {}
+    assert [(missing.op, missing.count) for missing in found.lost] == [("op", 1), ("gone", 1)]
+    assert "no such type" in found.lost[0].reason
+    assert found.lost[1].reason.endswith("No contract has this name any more.")
 
 
 def record(case: Case, status: str = "passed", *findings: Finding) -> Record:

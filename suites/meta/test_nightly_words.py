@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from parity import cli
 from parity.history import store
-from parity.history.night import Passed
+from parity.history.night import Measure, Passed
 from parity.reports.nightly import markdown, show
 from parity.verdict import Exit
 from suites.meta.test_history import FAILS, GONE, NEW, failure, short
@@ -191,6 +192,44 @@ def test_history_tells_every_failure(nights: list[str], capsys: pytest.CaptureFi
     assert first.startswith("one, gpu, ops:OPS: 6 nights, 2026-01-01T02:00:00+00:00 to 2026-01-06")
     (line,) = [line for line in rest if NEW[1] in line]
     assert line.endswith("first in night n002, shown by 4, still there")
+
+
+def test_history_tells_what_drifts_and_what_it_passed_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    costs = [Measure("op0", "cost", "forward launches", count) for count in (2.0, 3.0)]
+    for each in short(*(("c", (cost,)) for cost in costs)):
+        store.write(tmp_path, each)
+    (tmp_path / "cut.parquet").write_bytes(b"PAR1")
+    assert cli.run(["history", "--history", str(tmp_path)]) == Exit.OK
+    passed_over, _, drift = capsys.readouterr().out.splitlines()
+    assert passed_over.startswith("cut.parquet was passed over: it is damaged (")
+    assert drift == "  DRIFT op0 cost of forward launches: 2 to 3 since night n001"
+
+
+def test_history_cannot_name_what_came_before_the_first_night(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    monkeypatch.chdir(tmp_path)
+    for each in short(("c", FAILS)):
+        store.write(tmp_path / ".parity" / "history", each)
+    assert cli.run(["history", "| y |", "--bisect"]) == Exit.USAGE
+    told = capsys.readouterr()
+    assert "No earlier night ran a case that could show it, so it may be older." in told.out
+    assert told.err.startswith("Expected a commit that passes but no night knows one; name it with")
+
+
+@pytest.mark.parametrize(("words", "count"), [("nothing like it", "none"), ("values", "2")])
+def test_words_that_name_no_failure_or_two(
+    nights: list[str], words: str, count: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run([*nights, words]) == Exit.USAGE
+    first, *listed = capsys.readouterr().err.splitlines()
+    assert first.endswith(f"names but the history has {count}; name one of:")
+    assert [line[11:] for line in listed] == [
+        "op0: values | y | wrong values", "op0: values | z | wrong values"
+    ]  # fmt: skip
 
 
 def test_history_tells_when_a_failure_appeared_and_refuses_to_bisect_one_that_flickers(
