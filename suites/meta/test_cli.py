@@ -48,6 +48,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["gate", "--base-root", "a"], "together but got only --base-root"),
         (["gate", "--base", "x", "--head-root", "a"], "got both kinds"),
         (["gate", "--base-root", "no", "--head-root", "no"], "to import base from at no"),
+        (["gate", "--repo", "no"], "Expected a folder at --repo no but there is none"),
         (["gate"], "Expected a git repository"),
         (["replay"], "Expected the id of a case but got none"),
         (["replay", "0123456789ab"], "Expected a case '0123456789ab' in the runs"),

@@ -76,6 +76,30 @@ def test_a_night_finds_what_is_new_and_a_bisection_the_commit(
     assert git(repository, "worktree", "list", "--porcelain").count("worktree ") == 1
 
 
+INTERRUPTS = """
+import os, signal, time
+from pathlib import Path
+
+def double(x):
+    try:
+        Path("interrupted").touch(exist_ok=False)  # by one of several processes
+        os.kill(os.getppid(), signal.SIGINT)
+    except FileExistsError:
+        pass
+    time.sleep(600)
+"""
+
+
+def test_a_night_that_is_stopped_before_any_case_leaves_nothing(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commit(repository, INTERRUPTS, "Interrupt")
+    assert nightly() == Exit.INTERRUPTED
+    assert "Interrupted before any case ran, so nothing was kept." in capsys.readouterr().err
+    assert not list((repository / ".parity" / "runs").iterdir())
+    assert not (repository / ".parity" / "history").exists()
+
+
 def test_history_refuses_in_one_sentence(
     repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
