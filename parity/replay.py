@@ -18,6 +18,7 @@ from .provenance import Misplaced, below_root, digest
 from .record import Finding, Record
 from .runs import Run, all_runs
 from .shrink import weight
+from .tiers.case_file import Listed
 from .verdict import Exit, Verdict
 
 # What takes two revisions, or several cases, to see.
@@ -134,11 +135,7 @@ def replay(recorded: Recorded, scratch: Path) -> Replayed:
 def _run(worker: Worker, recorded: Recorded) -> tuple[Record, str]:
     case = recorded.case
     specs = {spec.name: spec for spec in worker.specs(recorded.ops).result()}
-    if case.op not in specs:
-        raise ValueError(
-            f"Expected an op among {', '.join(specs)} but the case is one of {case.op!r}; "
-            "name its contracts with --ops."
-        )
+    Listed(case, f"Case {case.id}").refuse_illegal(specs)
     try:
         code = worker.files([specs[case.op]]).result()
     except Misplaced as error:

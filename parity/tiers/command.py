@@ -19,11 +19,11 @@ from ..judging import findings_of
 from ..verdict import Exit, Verdict
 
 if TYPE_CHECKING:
-    from ..case import Case
     from ..isolation import Job, Worker
     from ..record import Record
     from ..runs import Run
     from ..spec import OpSpec
+    from .case_file import Listed
     from .compare import Pair
 
 
@@ -53,8 +53,9 @@ def run(
     Exit codes: 0 all pass, 1 a case fails, 5 nothing could run, 10 the tiers disagree or something
     is missing.
     """
-    from ..record import as_lines, read
+    from ..record import as_lines
     from .case_file import read_cases
+    from .record_file import read_records
 
     cases = read_cases(file) if file else None
     if sanitize:
@@ -64,12 +65,7 @@ def run(
                 "project as it is on a GPU and writes no records."
             )
         return _sanitize(file, ops)
-    if against is not None and not against.is_file():
-        raise ValueError(
-            f"Expected records at {against} but there is no such file; write one on the other "
-            "machine with `parity run --output`."
-        )
-    there = None if against is None else list(read(against))
+    there, cut = read_records(against) if against else (None, "")
     with deferred(), _tier(device), _worker(root) as (run, worker):
         jobs = _jobs(worker, ops, cases, device, run)
         here = _perform(run, worker, jobs)
@@ -82,6 +78,7 @@ def run(
 
     pairs = compare(here, there)
     _show(pairs)
+    _say(cut)
     return Exit.INTERRUPTED if len(here) < len(jobs) else exit_code(p.verdict for p in pairs)
 
 
@@ -116,7 +113,7 @@ def _worker(root: Path | None) -> Iterator[tuple[Run, Worker]]:
 
 
 def _jobs(
-    worker: Worker, ops: str | None, cases: list[Case] | None, device: str | None, run: Run
+    worker: Worker, ops: str | None, listed: list[Listed] | None, device: str | None, run: Run
 ) -> list[Job]:
     """Every case with its contract; which code and which tier it is, in the files of the run.
 
@@ -126,14 +123,8 @@ def _jobs(
 
     try:
         specs = {spec.name: spec for spec in worker.specs(ops).result()}
-        if cases is None:
-            cases = [case for spec in specs.values() for case in plan(spec, 0, 0)]
-        for case in cases:
-            if case.op not in specs:
-                raise ValueError(
-                    f"Expected an op among {', '.join(specs)} but case {case.id} is one of "
-                    f"{case.op!r}; name its contracts with --ops."
-                )
+        for item in listed or ():
+            item.refuse_illegal(specs)
         told = _described(worker, [*specs.values()])
         if device == "cuda" and told["tier"] != "gpu":
             raise Refused(
@@ -143,6 +134,10 @@ def _jobs(
     except (Refused, ValueError):
         shutil.rmtree(run.folder)  # nothing ran, so there is nothing to keep
         raise
+    if listed is None:
+        cases = [case for spec in specs.values() for case in plan(spec, 0, 0)]
+    else:
+        cases = [item.case for item in listed]
     head = worker.arm.to_dict() | {name: told[name] for name in ("files", "functions")}
     run.write("environment", {name: told[name] for name in ("tier", "versions")})
     run.write("run", {"kind": "run", "ops": ops, "arms": {"head": head}, "cases": len(cases)})

@@ -79,8 +79,9 @@ def main(file: str, ops: str | None = None) -> None:
     from .case_file import read_cases
 
     specs = resolve(ops)
-    for case in read_cases(Path(file)):
-        run_case(specs[case.op], case)
+    for listed in read_cases(Path(file)):
+        listed.refuse_illegal(specs)
+        run_case(specs[listed.case.op], listed.case)
 
 
 if __name__ == "__main__":

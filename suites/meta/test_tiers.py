@@ -25,15 +25,20 @@ WRONG = "def double(x):\n    return x * 3 if x.shape[-1] == 5 else x * 2\n"
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project with an op of its own and a file of three cases."""
     monkeypatch.chdir(tmp_path)
-    axes = [{"dim": dim, "tokens": 4} for dim in (3, 5, 8)]
-    cases = [Case("double", "plain", "float32", each, variants=VARIANTS) for each in axes]
-    documents = "\n".join(case.to_json() for case in cases)
+    documents = "\n".join(case.to_json() for case in CASES)
     for name, text in (FILES | {"cases.jsonl": documents}).items():
         (tmp_path / name).write_text(text)
     return tmp_path
 
 
 VARIANTS = {"x": "contiguous", "y.grad": "contiguous", "values": "normal"}
+
+
+CASES = [
+    Case("double", "plain", "float32", {"dim": dim, "tokens": 4}, variants=VARIANTS)
+    for dim in (3, 5, 8)
+]
+FIRST = CASES[0].to_json()
 
 
 def run(*more: str) -> int:
@@ -123,10 +128,10 @@ def test_a_case_that_the_other_machine_did_not_run() -> None:
 
 
 def test_a_file_holds_cases_however_they_are_written(project: Path) -> None:
-    cases = read_cases(project / "cases.jsonl")
+    cases = [item.case for item in read_cases(project / "cases.jsonl")]
     indented = "".join(json.dumps(case.to_dict(), indent=2) for case in [*cases, cases[0]])
     (project / "cases.json").write_text(indented)
-    assert read_cases(project / "cases.json") == cases
+    assert [item.case for item in read_cases(project / "cases.json")] == cases
 
 
 @pytest.mark.parametrize(
@@ -134,28 +139,53 @@ def test_a_file_holds_cases_however_they_are_written(project: Path) -> None:
     [
         ("", "Expected at least one case"),
         ("{", "Expected JSON documents"),
-        ("[1]", "Expected a case as a JSON object"),
+        ("[1]", "cases.jsonl, line 1: Expected a case as a JSON object"),
+        (f"{FIRST}\n\n{FIRST} {{}}", "cases.jsonl, line 3: Expected a case with schema_version"),
+        (f"{FIRST}\n{FIRST.replace('4', '-4')}", "line 2: Expected whole numbers >= 0"),
+        (f"{FIRST}\n{FIRST.replace(':3', ':9')}", "line 2: Expected dim in 1, 2, 3, 4,"),
+        (FIRST.replace("double", "triple"), "line 1: Expected an op among double but got 'triple'"),
     ],
 )
-def test_what_is_no_case_is_refused(
+def test_what_is_no_case_of_the_contracts_is_refused(
     project: Path, capsys: pytest.CaptureFixture[str], text: str, sentence: str
 ) -> None:
     (project / "cases.jsonl").write_text(text)
     assert run() == Exit.USAGE
-    assert sentence in capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert sentence in line
+    assert not [*project.glob(".parity/runs/*")]
 
 
-def test_files_that_are_not_there_and_ops_that_are_not_known(
+def test_a_case_to_replay_that_no_contract_allows(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (project / "case.json").write_text(FIRST.replace(":3", ":9"))
+    assert cli.run(["replay", "case.json"]) == Exit.USAGE
+    assert ": Expected dim in 1, 2, 3, 4, 5, 6, 7, 8 but got 9. Mend" in capsys.readouterr().err
+
+
+def test_records_that_a_killed_process_left_unfinished(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--output", "there.jsonl") == Exit.OK
+    whole = (project / "there.jsonl").read_text()
+    (project / "there.jsonl").write_text(whole[:-9])
+    capsys.readouterr()
+    assert run("--against", "there.jsonl") == Exit.INCONCLUSIVE
+    *_, counts, said = capsys.readouterr().out.splitlines()
+    assert counts == "IDENTICAL 2, NOT_RUN 1"
+    assert said == "The last line of there.jsonl is cut off; taken are the 2 before it."
+    for nothing in ("", whole[:9]):
+        (project / "there.jsonl").write_text(nothing)
+        assert run("--against", "there.jsonl") == Exit.USAGE
+        assert "records in there.jsonl but it holds no whole one" in capsys.readouterr().err
+
+
+def test_files_that_are_not_there(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["run", "--cases", "absent.jsonl"]) == Exit.USAGE
     assert "file of cases at absent.jsonl but got No such file" in capsys.readouterr().err
     assert run("--against", "absent.jsonl") == Exit.USAGE
     assert "Expected records at absent.jsonl but there is no" in capsys.readouterr().err
-    (project / "cases.jsonl").write_text(Case("triple", "plain", "float32", {}).to_json())
-    assert run() == Exit.USAGE
-    assert "Expected an op among double but case" in capsys.readouterr().err
-    assert not [*(project / ".parity" / "runs").iterdir()]
 
 
 def test_without_cases_the_planned_ones_run_on_the_code_of_a_root(
