@@ -135,8 +135,6 @@ def apply_rotary_pos_emb(
             mla_rotary_interleaved=mla_rotary_interleaved, inverse=inverse,
             remove_interleaving=mla_output_remove_interleaving,
         )  # fmt: skip
-    if cu_seqlens is None:
-        cp_rank, cp_size = 0, 1  # the table is this rank's already
     width = freqs.shape[-1]
     return fused_mla_rope_out_of_place(
         t, cos, sin, t.shape[-1] - width, width, cu_seqlens, cp_rank, cp_size,

@@ -69,8 +69,7 @@ def pack_positions(
     bounds = cu_seqlens.to(torch.int64)
     token = torch.arange(tokens, dtype=torch.int64, device=bounds.device)
     sequence = torch.searchsorted(bounds // cp_size, token, right=True) - 1
-    inside = sequence < len(bounds) - 1
-    bounds = pad(bounds, (0, 1))  # rows past the end read a sequence that is not there
+    bounds = pad(bounds, (0, 1))  # rows past the end find a sequence of no rows or fewer
     start, end = bounds[sequence], bounds[sequence + 1]
     local = token - start // cp_size
     length = (end - start) // cp_size
@@ -82,7 +81,7 @@ def pack_positions(
     )
     if whole_pack_table:
         position += start
-    return torch.where(inside & (local < length), position, 0)
+    return torch.where(local < length, position, 0)
 
 
 def take_rows(table: Tensor, rows: Tensor) -> Tensor:

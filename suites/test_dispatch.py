@@ -21,6 +21,7 @@ from triton.runtime.jit import JITFunction
 from parity.bounds import ulp
 from parity.kernels import dispatch
 from parity.kernels.dispatch import RopeConfig, apply_rotary_pos_emb, should_use_fused_mla_rope
+from parity.kernels.validation import validation
 from parity.runner import device
 
 pytestmark = pytest.mark.filterwarnings("ignore:apply_rope_fusion")
@@ -221,18 +222,6 @@ def judge(point: Point, index: int, launches: list[str]) -> list[str]:
     return problems
 
 
-@pytest.mark.parametrize("cp_size", [1, 2])
-@pytest.mark.parametrize("layout", ["sbhd", "thd"])
-def test_the_whole_product_of_flags(layout: str, cp_size: int, launches: list[str]) -> None:
-    points = product(layout, cp_size)
-    wrong = {
-        point: problems
-        for index, point in enumerate(points)
-        if (problems := judge(point, index, launches))
-    }
-    assert not wrong, f"{len(wrong)} of {len(points)} points, the first {next(iter(wrong.items()))}"
-
-
 PLAIN = Point("thd", 1, False, False, True, False, 1.0, 1.0, False, False, False)
 DROPPED = {
     "inverse": replace(PLAIN, inverse=True),
@@ -389,6 +378,14 @@ def test_one_warning_per_reason(changes: dict[str, Any], named: str) -> None:
     assert len(warned(**{other: other == "rotary_interleaved"})) == 1
 
 
+def test_the_warning_names_the_line_of_the_call() -> None:
+    names = {"call": apply_rotary_pos_emb, "t": torch.ones(4, 2, 1, 4), "config": FUSED}
+    code = compile("call(t, t[:, :1], config)", "of_the_user.py", "exec")
+    with pytest.warns(UserWarning, match="mla_rotary_interleaved=False") as seen:
+        exec(code, names)
+    assert [item.filename for item in seen] == ["of_the_user.py"]
+
+
 def test_no_warning_where_fusion_is_not_asked_for() -> None:
     assert warned(apply_rope_fusion=False, rotary_interleaved=True) == []
 
@@ -437,6 +434,14 @@ def test_positions_outside_the_table_give_nan_on_both_paths() -> None:
         assert y[3:].isnan().all()
 
 
+def test_values_are_held_against_the_rows_of_the_table() -> None:
+    t, pack, flags = torch.ones(4, 1, 4), torch.tensor([0, 4]), {"mla_rotary_interleaved": True}
+    with validation():
+        apply_rotary_pos_emb(t, torch.ones(4, 1, 1, 4), FUSED, pack, **flags)
+        with pytest.raises(ValueError, match="below the table's length 3"):
+            apply_rotary_pos_emb(t, torch.ones(3, 1, 1, 4), FUSED, pack, **flags)
+
+
 def test_the_argument_stays_as_it_is() -> None:
     t = random(4, 1, 1, 4, seed=1).float()
     before = t.clone()
@@ -470,6 +475,7 @@ def refused(**changes: Any) -> dict[str, Any]:
         ({"freqs": lambda: torch.zeros(4, 2, 1, 8)}, r"as \[P, 1, 1, R\]"),
         ({"freqs": lambda: torch.zeros(4, 1, 1, 10)}, "even number of 2 to 8 angles but got 10"),
         ({"freqs": lambda: torch.zeros(4, 1, 1, 3)}, "even number of 2 to 8 angles but got 3"),
+        ({"t": lambda: torch.zeros(4, 1, 7)}, "even number of 2 to 7 angles but got 8"),
         ({"config": {"rotary_percent": 0.5}}, "taken twice, or not at all"),
         ({"cp_rank": 2, "cp_size": 2}, "cp_rank < cp_size"),
         (
@@ -484,3 +490,18 @@ def test_both_paths_refuse_alike(changes: dict[str, Any], sentence: str, fused: 
     call["config"] = replace(FUSED, apply_rope_fusion=fused, **fields)
     with pytest.raises(ValueError, match=sentence):
         apply_rotary_pos_emb(**call)
+
+
+# --- last, since it takes seconds
+
+
+@pytest.mark.parametrize("cp_size", [1, 2])
+@pytest.mark.parametrize("layout", ["sbhd", "thd"])
+def test_the_whole_product_of_flags(layout: str, cp_size: int, launches: list[str]) -> None:
+    points = product(layout, cp_size)
+    wrong = {
+        point: problems
+        for index, point in enumerate(points)
+        if (problems := judge(point, index, launches))
+    }
+    assert not wrong, f"{len(wrong)} of {len(points)} points, the first {next(iter(wrong.items()))}"

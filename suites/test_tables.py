@@ -25,8 +25,20 @@ SPECS = {
     "yarn-unrounded": Yarn(64, scaling_factor=40.0, correction_range_round_to_int=False),
     "yarn-one-pair": Yarn(2, scaling_factor=40.0),
     "yarn-equal-betas": Yarn(64, scaling_factor=4.0, beta_fast=4.0, beta_slow=4.0),
-    "yarn-percent": Yarn(128, 0.5, 5e5, scaling_factor=16.0, beta_fast=20.0, beta_slow=2.0),
-}
+    "yarn-percent": Yarn(
+        128, 0.5, 5e5, scaling_factor=16.0, beta_fast=20.0, beta_slow=2.0, mscale=0.7,
+        mscale_all_dim=0.3,
+    ),
+    "yarn-short": Yarn(64, scaling_factor=1.5, original_max_position_embeddings=64),
+    "yarn-small-base": Yarn(
+        8, rotary_base=4.0, scaling_factor=40.0, beta_fast=500.0, mscale=None, mscale_all_dim=0.5
+    ),
+    "yarn-step": Yarn(
+        64, scaling_factor=4.0, beta_fast=4.0, beta_slow=4.0, mscale=0.7, mscale_all_dim=None,
+        correction_range_round_to_int=False,
+    ),
+    "yarn-shrunk": Yarn(64, scaling_factor=0.5, mscale=None),
+}  # fmt: skip
 POSITIONS = (0, 1, 77, 4095, 131_071, 999_999)
 
 
@@ -138,6 +150,10 @@ def test_angles_are_those_of_the_tables(name: str) -> None:
     assert (angles.double().sin() - sin).abs().max() <= limit
 
 
+def test_a_base_of_2_is_legal() -> None:
+    assert Yarn(4, rotary_base=2.0, beta_fast=2000.0).correction_range() == (0, 3)
+
+
 def test_yarn_without_scaling_is_rope() -> None:
     yarn = cos_sin(Yarn(64, scaling_factor=1.0), 300, dtype=torch.float64)
     rope = cos_sin(ROPE, 300, dtype=torch.float64)
@@ -235,13 +251,25 @@ def test_angles_and_tables_do_not_share_an_entry() -> None:
 
 def test_growth_keeps_the_rows_and_a_shorter_call_shares_them() -> None:
     short = cos_sin(ROPE, 8)
-    longer = cos_sin(ROPE, 20)
+    longer = cos_sin(ROPE, 9)
     again = cos_sin(ROPE, 8)
-    assert longer[0].shape == (20, 1, 1, 64)
+    assert longer[0].shape == (9, 1, 1, 64)
+    assert cos_sin(ROPE, 9)[0].data_ptr() == longer[0].data_ptr()
     for old, grown, now in zip(short, longer, again, strict=True):
         assert old.equal(grown[:8])
         assert now.data_ptr() == grown.data_ptr()
     assert len(tables._cache) == 2
+
+
+def test_no_positions_have_a_table_without_rows() -> None:
+    assert cos_sin(ROPE, 0)[0].shape == (0, 1, 1, 64)
+
+
+def test_a_gpu_without_a_number_is_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    assert tables._device("cuda") == torch.device("cuda", 3)
+    assert tables._device("cuda:1") == torch.device("cuda", 1)
+    assert tables._device("cpu") == torch.device("cpu")
 
 
 def test_ranks_hold_zigzag_chunks_of_one_table() -> None:
@@ -291,7 +319,8 @@ def test_a_table_first_built_in_inference_mode_can_be_saved_for_backward() -> No
         (lambda: Rope(64, rotary_base=0.0), "rotary_base above 0"),
         (lambda: Rope(64, seq_len_interpolation_factor=math.nan), "factor above 0"),
         (lambda: Yarn(64, beta_fast=1.0, beta_slow=2.0), "beta_fast >= beta_slow"),
-        (lambda: Yarn(64, original_max_position_embeddings=2), "turn between"),
+        (lambda: Yarn(64, rotary_base=1.0), "rotary_base other than 1"),
+        (lambda: Yarn(64, original_max_position_embeddings=4), "turn between"),
         (lambda: Yarn(64, scaling_factor=-1.0), "scaling_factor above 0"),
         (lambda: cos_sin(ROPE, -1), "at least 0"),
         (lambda: cos_sin(ROPE, 4, offset=-1), "at least 0"),

@@ -14,12 +14,12 @@ Function = ast.FunctionDef
 class Scope:
     """One function under test: qualified name, tree, and the fields of the tuples it may be given.
 
-    ``flags`` maps the name of each NamedTuple of the sources to those of its fields that are bool.
+    ``fields`` maps the name of each NamedTuple of the sources to the annotations of its fields.
     """
 
     name: str
     node: Function
-    flags: Mapping[str, tuple[str, ...]]
+    fields: Mapping[str, Mapping[str, str]]
     ctx_attributes: frozenset[str]
 
     @cached_property
@@ -91,8 +91,8 @@ def scopes(trees: Mapping[str, ast.Module], start: Iterable[str]) -> dict[str, l
     References, contracts and what else a module holds are not reached, so they are left alone.
     """
     reached = _reached(trees, start)
-    flags = {name: found for tree in trees.values() for name, found in _flags(tree)}
-    own = {file: flags | dict(_flags(tree)) for file, tree in trees.items()}
+    fields = {name: found for tree in trees.values() for name, found in _fields(tree)}
+    own = {file: fields | dict(_fields(tree)) for file, tree in trees.items()}
     attributes = frozenset(name for tree in trees.values() for name in _ctx_attributes(tree))
     return {
         file: [
@@ -165,14 +165,11 @@ def _mentions(node: ast.AST, imported: set[str]) -> Iterator[str]:
                 yield name
 
 
-def _flags(tree: ast.Module) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _fields(tree: ast.Module) -> Iterator[tuple[str, dict[str, str]]]:
     for item in tree.body:
         if isinstance(item, ast.ClassDef) and "NamedTuple" in map(ast.unparse, item.bases):
             fields = [field for field in item.body if isinstance(field, ast.AnnAssign)]
-            yield (
-                item.name,
-                tuple(ast.unparse(f.target) for f in fields if ast.unparse(f.annotation) == "bool"),
-            )
+            yield item.name, {ast.unparse(f.target): ast.unparse(f.annotation) for f in fields}
 
 
 def _ctx_attributes(tree: ast.Module) -> Iterator[str]:

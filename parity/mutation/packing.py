@@ -70,7 +70,7 @@ def flag_lost(scope: Scope, node: ast.AST) -> Iterator[str]:
     """A flag read as False, or a factor as 1."""
     match node:
         case ast.Name(name, ast.Load()) | ast.Attribute(_, name, ast.Load()):
-            if FLAG.search(name) and not _guards(scope, node):
+            if FLAG.search(name) and not _guards(scope, node) and not _is_called(scope, node):
                 yield "False"
             elif MSCALE.search(name):
                 yield "1.0"
@@ -80,14 +80,21 @@ def flag_lost_in_backward(scope: Scope, node: ast.AST) -> Iterator[str]:
     """What forward keeps for backward lacks a flag."""
     match node:
         case ast.Assign([ast.Attribute(ast.Name("ctx"))], ast.Name(name)):
-            for field in scope.flags.get(scope.annotation(name), ()):
-                yield f"{text(*node.targets)} = {name}._replace({field}=False)"
+            for field, kind in scope.fields.get(scope.annotation(name), {}).items():
+                if kind == "bool":
+                    yield f"{text(*node.targets)} = {name}._replace({field}=False)"
 
 
 def _guards(scope: Scope, node: ast.AST) -> bool:
     """Whether a node is in the condition of a refusal, which has faults of its own."""
     around = [item for item in scope.above(node) if isinstance(item, ast.If)]
     return bool(around) and any(isinstance(item, ast.Raise) for item in around[0].body)
+
+
+def _is_called(scope: Scope, node: ast.AST) -> bool:
+    """Whether a name is that of a function, as in ``repeat_interleave(x, 2)``."""
+    parent = scope.parents.get(node)
+    return isinstance(parent, ast.Call) and parent.func is node
 
 
 PACKING_FAULTS = by_name(

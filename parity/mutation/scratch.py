@@ -4,32 +4,29 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from .. import git
+from ..arms import private_folder
 
 NOT_CODE = shutil.ignore_patterns("__pycache__", ".git", ".venv", ".parity", ".*_cache")
 
 
 @contextmanager
-def copied(root: Path, workspace: Path) -> Iterator[Path]:
-    """The files of ``root`` in a private folder, removed in the end.
+def copied(root: Path, project: Path) -> Iterator[Path]:
+    """The files of ``root`` in a private folder of the project, removed in the end.
 
     In a git checkout they are what git tracks or would track.
     """
-    private = Path(tempfile.mkdtemp(prefix="mutants-", dir=workspace))
-    try:
+    with private_folder(project) as private:
         if _is_checkout(root):
             with git.snapshot(root, private / "code"):
                 yield private / "code"
         else:
             shutil.copytree(root, private / "code", ignore=NOT_CODE, symlinks=True)
             yield private / "code"
-    finally:
-        shutil.rmtree(private, ignore_errors=True)
 
 
 def _is_checkout(root: Path) -> bool:

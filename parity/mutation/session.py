@@ -85,7 +85,7 @@ def _conduct(request: Request) -> dict[str, Any]:
     equivalent = reviewed(request.project)
     folder = workspace(request.project)
     (folder / "mutation").mkdir(exist_ok=True)
-    with copied(request.root or request.project, folder) as code:
+    with copied(request.root or request.project, request.project) as code:
         lab = Lab(code, folder / "triton" / "mutants", folder / "mutation" / "workers.log")
         subject = _subject(lab, request)
         entries = [*(spec.candidate for spec in subject.specs), *request.functions]

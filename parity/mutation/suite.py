@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
@@ -11,8 +12,10 @@ from pathlib import Path
 from threading import Event
 
 import pytest
+from pebble import ProcessExpired
 
 from ..git import Refused
+from ..process import cause
 from ..provenance import digest
 from .hunt import Lab
 from .mutants import Mutant
@@ -40,14 +43,20 @@ OPTIONS = (
 
 @dataclass
 class _First:
-    """The first test that failed."""
+    """The first test that failed, or the first file that could not be imported."""
 
     name: str = ""
     sentence: str = ""
     done: int = field(default=0)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.done += report.when == "call"
+        self.done += report.when == "call" and not report.skipped
+        self._note(report)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self._note(report)
+
+    def _note(self, report: pytest.TestReport | pytest.CollectReport) -> None:
         if report.failed and not self.name:
             self.name = report.nodeid
             self.sentence = report.longreprtext.strip().splitlines()[-1]
@@ -73,12 +82,13 @@ def run_tests(tests: tuple[str, ...], root: str, *plugins: object) -> Outcome:
     failure; ``root`` is the folder that their ids begin at."""
     first = _First()
     code = pytest.main([*tests, *OPTIONS, "--rootdir", root], plugins=[first, *plugins])
+    if first.name:
+        return Outcome("killed", check=first.name, reason=first.sentence, cases=first.done)
     if code == pytest.ExitCode.OK:
         return Outcome("survived", cases=first.done)
-    if code == pytest.ExitCode.TESTS_FAILED:
-        return Outcome("killed", check=first.name, reason=first.sentence, cases=first.done)
     raise ValueError(
-        f"Expected tests in {', '.join(tests)} but pytest ended with code {int(code)}."
+        f"Expected tests in {', '.join(tests)} but pytest ended with code {int(code)}; check that "
+        "they are pytest files."
     )
 
 
@@ -114,7 +124,7 @@ class Suite:
         return digest("\0".join(parts).encode())
 
     def prepare(self) -> None:
-        """Run without a mutant; refused unless all tests pass."""
+        """Run without a mutant; refused unless all tests pass and not all are skipped."""
         paths = tuple(map(str, self.paths))
         with self.lab.worker(self.lab.code) as worker:
             given = (paths, self.root, str(self.lab.code))
@@ -126,6 +136,8 @@ class Suite:
                 f"Expected {before.check} to pass without a mutant but it failed: "
                 f"{before.reason}; mend it first."
             )
+        if before.cases == 0:
+            raise Refused(f"Expected tests to run in {', '.join(paths)} but all were skipped.")
 
     def covering(self, mutant: Mutant) -> list[str]:
         """The tests that may notice it."""
@@ -151,7 +163,15 @@ class Suite:
                 future = worker.pool.schedule(run_tests, given, timeout=DEADLINE)
                 error = future.exception()
             seconds = round(time.monotonic() - started, 3)
-        if error is None:
-            return replace(future.result(), seconds=seconds)
-        status = "timeout" if isinstance(error, TimeoutError) else "killed"
-        return Outcome(status, check="process", reason=f"{type(error).__name__}: {error}")
+        end = future.result() if error is None else _lost(error)
+        return replace(end, seconds=seconds)
+
+
+def _lost(error: BaseException) -> Outcome:
+    """The end of a mutant whose tests came to none: only what the mutant did is held against it,
+    not a machine short of memory."""
+    if isinstance(error, TimeoutError):
+        return Outcome("timeout", check="process", reason=f"more than {DEADLINE:g} seconds")
+    if isinstance(error, ProcessExpired) and error.exitcode != -signal.SIGKILL:
+        return Outcome("killed", check="process", reason=cause(error.exitcode))
+    return Outcome("survived", reason=f"no verdict: {type(error).__name__}: {error}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from itertools import pairwise
 
 from .code import Scope
 from .faults import by_name, called, text
@@ -36,6 +37,8 @@ def aliased(scope: Scope, node: ast.AST) -> Iterator[ast.AST | str]:
     match node:
         case ast.Call(ast.Attribute(value, "clone"), []):
             yield value
+        case ast.Call(ast.Attribute(value, "new_empty"), [shape]):
+            yield f"{text(value)}.reshape({text(shape)})"
         case ast.Call(_, [ast.Attribute(ast.Name(name), "shape"), *_]) if _allocates(scope, node):
             yield name
         case ast.Call(_, [ast.Name(name)]) if _allocates(scope, node):
@@ -69,8 +72,13 @@ def wrong_saved_tensor(scope: Scope, node: ast.AST) -> Iterator[ast.AST]:
 
 
 def wrong_ctx_attribute(scope: Scope, node: ast.AST) -> Iterator[str]:
-    """Another attribute of ``ctx`` than forward kept there."""
+    """Another attribute of ``ctx``, or another field of a tuple, than forward kept there."""
     match node:
+        case ast.Assign([ast.Attribute(ast.Name("ctx"))], ast.Name(name)):
+            fields = scope.fields.get(scope.annotation(name), {})
+            for field, other in pairwise(fields):
+                if fields[field] == fields[other]:
+                    yield f"{text(*node.targets)} = {name}._replace({field}={name}.{other})"
         case ast.Attribute(ast.Name("ctx"), name, ast.Load()) if name in scope.ctx_attributes:
             yield from (f"ctx.{other}" for other in sorted(scope.ctx_attributes - {name}))
 

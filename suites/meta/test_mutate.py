@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,11 +13,13 @@ from textwrap import indent
 from typing import Any
 
 import pytest
+from pebble import ProcessExpired
 
 from parity import cli
 from parity.catalog import resolve
 from parity.gate import power
-from parity.mutation import session
+from parity.mutation import session, suite
+from parity.mutation.configured import configured
 from parity.mutation.equivalents import reviewed
 from parity.mutation.mutants import FAULTS, Mutant, mutants, sample
 from parity.mutation.outcomes import Journal, Outcome, document
@@ -170,6 +173,29 @@ def kernel(x):
 """
 
 
+TUPLE = """
+class Flags(NamedTuple):
+    start: int
+    end: int
+    inverse: bool
+
+def op(ctx, x, flags: Flags):
+    ctx.flags = flags
+    return x.new_empty(x.shape).repeat_interleave(2)
+"""
+
+
+def test_faults_of_a_tuple_on_ctx_and_of_new_memory() -> None:
+    """Only fields of one kind are exchanged, and the name of a function is no flag."""
+    found = {(m.fault, m.changed) for m in mutants({"f.py": TUPLE.encode()}, ["op"])}
+    assert {changed for fault, changed in found if fault == "wrong_ctx_attribute"} == {
+        "ctx.flags = flags._replace(start=flags.end)"
+    }
+    assert ("aliased", "x.reshape(x.shape)") in found
+    assert ("flag_lost_in_backward", "ctx.flags = flags._replace(inverse=False)") in found
+    assert "flag_lost" not in {fault for fault, _ in found}
+
+
 def test_faults_of_whole_functions() -> None:
     found = mutants({"f.py": FORMS.encode()}, ["F", "kernel"])
     changed = {(m.fault, m.changed) for m in found}
@@ -187,7 +213,8 @@ def test_every_fault_is_tested() -> None:
 
 def of_our_kernels() -> tuple[dict[str, bytes], list[Mutant]]:
     specs = resolve("parity").values()
-    names = [spec.candidate.partition(":")[2] for spec in specs]
+    entries = [*(spec.candidate for spec in specs), *configured(ROOT)["functions"]]
+    names = [entry.partition(":")[2] for entry in entries]
     files = sorted((ROOT / "kernels").glob("*.py"))
     sources = {f"kernels/{path.name}": path.read_bytes() for path in files}
     return sources, mutants(sources, names)
@@ -339,18 +366,40 @@ def test_the_example_op_kills_its_mutants_and_a_weak_suite_does_not(own_op: Path
     assert 0 < result_of(own_op / "weak.json")["counts"]["killed"] < ours["counts"]["killed"]
     assert cli.run([*command, "again.json"]) == code
     assert result_of(own_op / "again.json") == ours  # nothing ran a second time
-    assert not list((own_op / ".parity").glob("mutants-*"))
+    assert not list((own_op / ".parity").glob("trees-*"))
 
 
-def test_a_suite_that_fails_without_a_mutant_is_refused(
-    own_op: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        (
+            "def test_it():\n    assert False\n",
+            "Expected s.py::test_it to pass without a",
+        ),
+        ("import pytest\n\ndef test_it():\n    pytest.skip('no')\n", "but all were skipped."),
+    ],
+)
+def test_a_suite_that_can_tell_nothing_is_refused(
+    own_op: Path, capsys: pytest.CaptureFixture[str], source: str, sentence: str
 ) -> None:
-    (own_op / "broken.py").write_text("def test_it():\n    assert False\n")
-    assert cli.run(["mutate", "--sample", "1", "--suite", "broken.py"]) == 4
-    assert (
-        "Expected broken.py::test_it to pass without a mutant but it failed"
-        in capsys.readouterr().err
-    )
+    (own_op / "s.py").write_text(source)
+    assert cli.run(["mutate", "--sample", "1", "--suite", "s.py"]) == 4
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_file_that_a_mutant_keeps_from_being_imported_is_named(tmp_path: Path) -> None:
+    (tmp_path / "test_broken.py").write_text("import not_there\n")
+    outcome = suite.run_tests((str(tmp_path / "test_broken.py"),), str(tmp_path))
+    assert (outcome.status, outcome.check) == ("killed", "test_broken.py")
+    assert "not_there" in outcome.reason
+
+
+def test_a_machine_short_of_memory_kills_no_mutant() -> None:
+    """What ends the tests counts as noticed if the mutant did it, and only then."""
+    assert suite._lost(TimeoutError()).status == "timeout"
+    assert suite._lost(ProcessExpired("lost", -signal.SIGSEGV)).reason == "SIGSEGV"
+    for error in (ProcessExpired("lost", -signal.SIGKILL), ValueError("no tests")):
+        assert suite._lost(error).status == "survived"
 
 
 def _interrupted(*_: Any) -> None:
