@@ -52,11 +52,6 @@ class Mutant:
         )  # fmt: skip
         return hashlib.sha256("\0".join(place).encode()).hexdigest()[:12]
 
-    @property
-    def place(self) -> str:
-        """File and line."""
-        return f"{self.file}:{self.first}"
-
     def apply(self, source: bytes) -> bytes:
         """The file with the bug in it."""
         return source[: self.start] + self.replacement.encode() + source[self.end :]
