@@ -105,6 +105,29 @@ def test_releases_that_were_fetched_are_listed(project: Path) -> None:
     assert rows(project)["megatron"].found == "0.14.0 in .parity/megatron"
 
 
+@pytest.mark.parametrize(
+    ("driver", "uuids", "said"),
+    [
+        (None, [], "no NVIDIA driver answers"),
+        ("575.57", [], "driver 575.57, 0 under CUDA_VISIBLE_DEVICES="),
+        ("575.57", ["GPU-a", "GPU-b"], "driver 575.57, 2 under CUDA_VISIBLE_DEVICES="),
+    ],
+)
+def test_a_driver_a_mask_and_a_torch_that_can_use_it(
+    driver: str | None,
+    uuids: list[str],
+    said: str,
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("parity.leases.driver", lambda: driver)
+    monkeypatch.setattr("parity.leases.visible_gpus", lambda: uuids)
+    row = rows(project)["gpu"]
+    assert row.found.startswith(said)
+    assert row.status == ("ok" if uuids and torch.cuda.is_available() else "NOT_RUN")
+    assert row.status == "ok" or row.todo
+
+
 def test_its_versions_are_those_of_the_package() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lowest = dict(item.split(">=") for item in settings["dependencies"])

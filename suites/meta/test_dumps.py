@@ -19,6 +19,9 @@ import pytest
 from parity import cli
 from parity.dumps import command as dumps
 from parity.dumps.compare import BINS_PER_OCTAVE, k3
+from parity.dumps.read import run
+from parity.git import Refused
+from parity.verdict import Exit
 
 ROOT = Path(__file__).resolve().parents[2]
 Row = dict[str, Any]
@@ -451,3 +454,13 @@ def test_the_command_line_starts_without_the_libraries() -> None:
     code = "import sys, parity.cli; print({'duckdb', 'torch', 'pandas', 'rich'} & set(sys.modules))"
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert ran.stdout == "set()\n"
+
+
+def test_a_machine_without_enough_memory_is_told_from_a_bad_file() -> None:
+    small = duckdb.connect(config={"memory_limit": "1MB", "temp_directory": ""})
+    with pytest.raises(Refused, match="Expected to read base whole but that fails") as refused:
+        run(small, "SELECT list(i) FROM range(1000000) AS numbers(i)", "base")
+    assert refused.value.code is Exit.FAULT
+    with pytest.raises(Refused, match="Expected to read head whole but that fails") as refused:
+        run(small, "SELECT 'x'::INTEGER", "head")
+    assert refused.value.code is Exit.USAGE
