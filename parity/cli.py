@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import signal
 import sys
 import tempfile
@@ -29,6 +31,8 @@ from .tiers.command import run as run_cases
 from .triage.command import triage
 from .verdict import Exit
 
+CLOSED_PIPE = 128 + signal.SIGPIPE  # what a shell says of a program that such a pipe has ended
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, package_name="parity")
@@ -36,7 +40,7 @@ def cli() -> None:
     """Does a kernel compute what its reference computes, and is a failure the change's fault?
 
     Exit codes: 0 no regression, 1 regression, 2 interrupted, 3 fault of parity itself, 4 wrong
-    usage, 5 nothing compared, 10 inconclusive.
+    usage, 5 nothing compared, 10 inconclusive, 141 when nobody reads the output any more.
     """
 
 
@@ -99,7 +103,31 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """The exit code of one command line."""
+    """The exit code of one command line; a pipe that nobody reads any more ends it quietly."""
+    try:
+        code = _run(arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        for stream in (1, 2):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)  # what is still to be flushed
+        return CLOSED_PIPE
+    return code
+
+
+def _of_closed_pipe(error: SystemExit) -> bool:
+    """Whether click or rich ended us since nobody reads stdout or stderr any more.
+
+    Rich puts another stdout in its place, and click raises only when it has handled the error.
+    """
+    watch = select.poll()
+    for stream in (1, 2):
+        watch.register(stream, 0)
+    unread = any(event & select.POLLERR for _, event in watch.poll(0))
+    return unread or isinstance(error.__context__, BrokenPipeError)
+
+
+def _run(arguments: list[str]) -> int:
     try:
         return int(cli.main(arguments, prog_name="parity", standalone_mode=False) or 0)
     except Refused as error:
@@ -111,8 +139,10 @@ def run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         return _refuse("Interrupted before anything could be compared.", Exit.INTERRUPTED)
     except SystemExit as error:
+        if _of_closed_pipe(error):
+            raise BrokenPipeError from error
         # code under test that exits while it is imported must not choose our exit code
-        sentence = f"Expected to finish but was ended by sys.exit({error.code}), or a closed pipe."
+        sentence = f"Expected to finish but was ended by sys.exit({error.code})."
         return _refuse(sentence, Exit.FAULT)
     except Exception as error:  # noqa: BLE001 - the exit code must not read as a verdict
         return _fault(error)

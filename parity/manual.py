@@ -13,7 +13,8 @@ HEAD = """# The command line
 
 Made by `python -m parity.manual > docs/cli.md`. Exit codes: 0 no regression, 1 regression, 2
 interrupted, 3 fault of Parity, 4 wrong usage, 5 nothing compared, 10 inconclusive; what else they
-mean for a command stands there. Errors are one sentence on stderr.
+mean for a command stands there. Errors are one sentence on stderr. When nobody reads the output any
+more, as behind `| head`, a command ends at its next line with 141, and what ran until then is kept.
 """
 
 

@@ -69,9 +69,11 @@ def run(
     with deferred(), _tier(device), _worker(root) as (run, worker):
         jobs = _jobs(worker, ops, cases, device, run)
         here = _perform(run, worker, jobs)
-    _say(f"Records: {run.folder}")
-    if output is not None:
-        export_text(output, as_lines(here))
+    try:
+        if output is not None:
+            export_text(output, as_lines(here))
+    finally:
+        _say(f"Records: {run.folder}")
     if there is None:
         return _alone(here, len(jobs))
     from .compare import compare, exit_code

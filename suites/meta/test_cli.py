@@ -11,6 +11,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -215,6 +216,27 @@ def test_python_m_parity() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == Exit.USAGE
     assert "No such command" in done.stderr
+
+
+def unread(folder: Path, *arguments: str, stream: str = "stdout") -> tuple[int, str]:
+    """Exit code of a command whose stdout or stderr nobody reads, and what it says in the other."""
+    command = [sys.executable, "-m", "parity", *arguments]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    other = {"stdout": "stderr", "stderr": "stdout"}[stream]
+    with (folder / "other.txt").open("w+") as file:
+        streams: Any = {stream: subprocess.PIPE, other: file}
+        process = subprocess.Popen(command, cwd=folder, env=environment, **streams)
+        getattr(process, stream).close()
+        code = process.wait()
+        file.seek(0)
+        return code, file.read()
+
+
+def test_a_pipe_that_nobody_reads_ends_a_command_quietly(here: Path) -> None:
+    """As `parity ... | head` does; the tests of run and report have the cases with results."""
+    assert unread(here, "--help") == (cli.CLOSED_PIPE, "")
+    assert unread(here, "nonsense", stream="stderr") == (cli.CLOSED_PIPE, "")
+    assert unread(here, "nonsense")[0] == Exit.USAGE
 
 
 def record(

@@ -29,6 +29,7 @@ from parity.reports.document import Document, document_of
 from parity.reports.render import FORMATS, as_text
 from parity.runs import Run
 from parity.verdict import Exit
+from suites.meta.test_cli import unread
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).parent / "golden"
@@ -282,6 +283,10 @@ def test_a_run_without_a_usable_result_is_refused(
     assert cli.run(["report", "red", "--json", "out.json"]) == Exit.USAGE
     assert sentence in capsys.readouterr().err
     assert not (workspace / "out.json").exists()
+
+
+def test_a_report_that_nobody_reads_ends_quietly(workspace: Path) -> None:
+    assert unread(workspace, "report", "red") == (cli.CLOSED_PIPE, "")
 
 
 @pytest.mark.parametrize("words", [["nowhere"], ["red", "--json", ".parity"]])

@@ -17,6 +17,7 @@ from parity.tiers.command import _alone
 from parity.tiers.compare import compare, exit_code
 from parity.verdict import Exit, Verdict
 from suites.meta.double import FILES, RIGHT
+from suites.meta.test_cli import unread
 
 WRONG = "def double(x):\n    return x * 3 if x.shape[-1] == 5 else x * 2\n"
 
@@ -179,6 +180,14 @@ def test_records_that_a_killed_process_left_unfinished(
         (project / "there.jsonl").write_text(nothing)
         assert run("--against", "there.jsonl") == Exit.USAGE
         assert "records in there.jsonl but it holds no whole one" in capsys.readouterr().err
+
+
+def test_a_run_whose_output_nobody_reads_keeps_its_records(project: Path) -> None:
+    arguments = ["run", "--cases", "cases.jsonl", "--output", "here.jsonl"]
+    assert unread(project, *arguments) == (cli.CLOSED_PIPE, "")
+    (kept,) = project.glob(".parity/runs/*/records-head.jsonl")
+    assert [*read(kept)] == [*read(project / "here.jsonl")]
+    assert len([*read(kept)]) == len(CASES)
 
 
 def test_files_that_are_not_there(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
