@@ -18,10 +18,10 @@ from .case import Case
 from .pairwise import pairwise
 from .sizes import Series, series
 from .spec import OpSpec
+from .storage import STORAGES
 
 MAX_ROWS = 32  # (token, head) rows of a generated case: the interpreter pays for each of them
 FAR = 100_000  # positions that no int16 and no float16 holds
-STORAGES = ("apart", "shared")  # what lies in one storage: all data, the tables, equal offsets
 SPARE_POSITIONS = (0, 3, FAR)
 NARROW = 4  # rope lanes of a far table, whose every row is filled and guarded
 SERVED = 32  # cases in a row that one compilation serves: a GPU spends more on it than on a case

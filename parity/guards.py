@@ -143,24 +143,26 @@ def place(
     dtype: torch.dtype,
     guard: int,
     *,
+    between: int = 0,
     poison: bool = False,
     large: bool = False,
 ) -> Image:
     """Lay tensors out in one guarded buffer, each with the strides that its variant names.
 
-    Several lie one after another, but those that are sliced are woven: their rows lie side by side,
-    as in slices of one projection.  Names of equal parts are names of one tensor.  Guards of tables
-    (``poison``) are NaN, since a read must show; all others are large finite numbers that differ
-    from each other, since a NaN that is read, rotated and written back would keep its bits and hide
-    the write.  A ``large`` buffer is made on each device itself and not sent there.
+    Several lie one after another, ``between`` elements apart, but those that are sliced are woven:
+    their rows lie side by side, as in slices of one projection.  Names of equal parts are names of
+    one tensor.  Guards of tables (``poison``) are NaN, since a read must show; all others are large
+    finite numbers that differ from each other, since a NaN that is read, rotated and written back
+    would keep its bits and hide the write.  A ``large`` buffer is made on each device itself and
+    not sent there.
     """
     parts = dict(tensors)
     sliced = [part for part in dict.fromkeys(parts.values()) if part.variant == "sliced"]
-    places, end = _woven(sliced, guard) if len(sliced) > 1 else ({}, guard)
+    places, end = _woven(sliced, guard, between) if len(sliced) > 1 else ({}, guard)
     for part in parts.values():
         if part not in places:
             places[part] = _memory(part.size, part.variant, end)
-            end = _end(places[part])
+            end = _end(places[part]) + between
 
     def build(device: torch.device) -> torch.Tensor:
         count = end + GAP + guard
@@ -221,21 +223,21 @@ def _memory(size: tuple[int, ...], variant: str, start: int) -> Memory:
     return size, tuple(stride), start + {"offset": 1, "sliced": GAP // 2}.get(variant, 0)
 
 
-def _woven(parts: list[Part], start: int) -> tuple[dict[Part, Memory], int]:
-    """Places of tensors whose rows lie side by side, with a gap behind each, and where they end.
+def _woven(parts: list[Part], start: int, between: int) -> tuple[dict[Part, Memory], int]:
+    """Places of tensors whose rows lie side by side, with a gap behind all, and where they end.
 
     A row is what one index of all leading axes leaves that the tensors have in common.
     """
     shared = zip(*(part.size[:-1] for part in parts), strict=False)
     leading = [sizes[0] for sizes in takewhile(lambda sizes: len(set(sizes)) == 1, shared)]
-    width = sum(prod(part.size[len(leading) :]) for part in parts) + GAP
+    width = sum(prod(part.size[len(leading) :]) + between for part in parts) + GAP
     places, lane = {}, start + GAP // 2
     for part in parts:
         row = part.size[len(leading) :]
         rows = [width * prod(leading[axis + 1 :]) for axis in range(len(leading))]
         lanes = [prod(row[axis + 1 :]) for axis in range(len(row))]
         places[part] = (part.size, (*rows, *lanes), lane)
-        lane += prod(row)
+        lane += prod(row) + between
     return places, start + width * prod(leading)
 
 

@@ -15,6 +15,7 @@ from .contents import TABLES, dtype_of, random_values, table_of, values_of
 from .guards import HOST, Guarded, Image, Part, place, tensor_bytes
 from .rope_tables import BLOCK, Form, Rows, Table
 from .spec import OpSpec
+from .storage import Arrangement, arrangement
 
 Lent = Mapping[Image, Mapping[str, Guarded]]  # the tensors of buffers that are used once more
 GUARD = 64  # least guard elements on each side; a multiple keeps the alignment of real tensors
@@ -111,13 +112,15 @@ def build_inputs(
     }
     kinds = {item.name: item for item in spec.inputs}
     images: dict[object, Image] = {}
+    shared = arrangement(case) or Arrangement()
     for names in _storages(spec, case, parts):
         first = kinds[names[0]]
         laid = place if first.kind == "data" else _placed_once
         image = laid(
-            tuple((name, parts[name]) for name in names),
+            tuple((name, parts[name]) for name in names[:: -1 if shared.last_first else 1]),
             dtype_of(first, case),
             guard,
+            between=shared.between,
             poison=first.kind in TABLES,
             large=first.name in far,
         )

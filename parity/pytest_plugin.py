@@ -33,6 +33,7 @@ from .interpreter import prepare
 from .profiles import PROFILES, Profile
 from .record import Record, read
 from .runs import Run
+from .shrink import Budget, shrink, summary
 from .spec import OpSpec
 
 SHRINK_RUNS = 150
@@ -104,7 +105,6 @@ class Session:
 
     def _shrink(self, case: Case, record: Record) -> Case:
         from .runner import run_case
-        from .shrink import Budget, shrink
 
         spec, family = self.specs[case.op], record.findings[0].family
 
@@ -117,7 +117,8 @@ class Session:
 def _message(case: Case, record: Record) -> str:
     sentences = [finding.sentence for finding in record.findings]
     lines = [*sentences[:1], *(f"also: {sentence}" for sentence in sentences[1:4])]
-    lines += [f"minimal case: {case.to_json()}", f"run it again: parity replay {case.id}"]
+    lines += [f"minimal case: {summary(case)}", f"in full: {case.to_json()}"]
+    lines += [f"run it again: parity replay {case.id}"]
     return "\n".join(lines)
 
 

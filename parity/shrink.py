@@ -11,6 +11,7 @@ from typing import Any
 from .case import Case
 from .generate import choices, finite_axes, is_legal
 from .spec import OpSpec
+from .storage import arrangement
 
 PLAIN = (
     False,
@@ -60,6 +61,7 @@ def summary(case: Case) -> str:
     if case.cp_size > 1:
         words.append(f"cp={case.cp_rank} of {case.cp_size}")
     chosen = {**case.flags, **case.variants, **case.tile}
+    chosen |= {"storage": f"shared ({lie})"} if (lie := arrangement(case)) else {}
     return " ".join(words + [f"{k}={v}" for k, v in chosen.items() if v not in PLAIN])
 
 

@@ -17,7 +17,9 @@ from parity.inputs import Inputs, build_inputs
 from parity.reference.concat import fused_mla_rope_concat
 from parity.relations.layouts import contiguous_is_strided
 from parity.runner import run_case
+from parity.shrink import summary
 from parity.spec import Input, OpSpec, Output
+from parity.storage import BETWEEN, Arrangement, arrangement
 from suites.meta import blend
 
 Tensor = torch.Tensor
@@ -63,6 +65,27 @@ def expects_one_projection(x: Tensor, r: Tensor) -> Tensor:
     if same_storage(x, r):
         r = r.as_strided(x.shape, x.stride(), x.storage_offset() + x.shape[-1])
     return blend.honest(x, r)
+
+
+def _dense_halves(x: Tensor, r: Tensor) -> bool:
+    return same_storage(x, r) and x.is_contiguous() and r.is_contiguous()
+
+
+def _reads_behind_the_first(x: Tensor, r: Tensor) -> Tensor:
+    """Takes two dense tensors of one storage for the halves of one tensor."""
+    if _dense_halves(x, r):
+        r = r.as_strided(r.shape, r.stride(), x.storage_offset() + x.numel())
+    return blend.forward(x, r)
+
+
+def _reads_where_it_lies(x: Tensor, r: Tensor) -> Tensor:
+    if _dense_halves(x, r):
+        r = r.as_strided(r.shape, r.stride(), r.storage_offset())
+    return blend.forward(x, r)
+
+
+begins_where_the_first_ends = blend.planted(_reads_behind_the_first)
+begins_where_it_says = blend.planted(_reads_where_it_lies)
 
 
 def refuses_one_storage(x: Tensor, r: Tensor) -> Tensor:
@@ -114,7 +137,7 @@ def takes_one_tensor_for_one_sequence(**arguments: Any) -> Tensor:
 def kv_split(storage: str, **variants: str) -> Inputs:
     spec = resolve("parity")["fused_mla_rope_kv_split"]
     case = next(c for c in plan(spec, 0, 0) if c.layout == "thd" and c.axes["heads"] > 1)
-    case = replace(case, variants={**case.variants, "storage": storage, **variants})
+    case = replace(case, seed=0, variants={**case.variants, "storage": storage, **variants})
     assert is_legal(spec, case) == ""
     return build_inputs(spec, case, HOST)
 
@@ -129,6 +152,36 @@ def test_slices_of_one_projection_lie_side_by_side() -> None:
         assert one.storage_offset() + row == other.storage_offset()
         assert one.stride(0) >= row + other[0].numel()
     assert not same_storage(kv, cos)
+
+
+@pytest.mark.parametrize("strides", SLICED)
+def test_seeds_take_every_order_and_distance(strides: str) -> None:
+    case = blend.small_case("float32", storage="shared", x=strides, r=strides)
+    seen = set()
+    for seed in range(40):
+        one = replace(case, seed=seed)
+        tensors = build_inputs(BLEND, one, HOST).tensors
+        x, r = (tensors[name].tensor for name in ("x", "r"))
+        row = x.numel() if strides == "contiguous" else x.shape[-1]
+        apart = r.storage_offset() - x.storage_offset()
+        expected = arrangement(one)
+        assert expected == Arrangement(apart < 0, abs(apart) - row)
+        seen.add(expected)
+    assert len(seen) == 2 * len(BETWEEN)
+    assert arrangement(case) == Arrangement(last_first=False, between=0)
+    assert arrangement(blend.small_case("float32", storage="apart")) is None
+
+
+def test_a_case_in_few_words_says_how_its_storage_is_shared() -> None:
+    case = blend.small_case("float32", storage="shared")
+    assert summary(case).endswith(" storage=shared (in order, nothing between)")
+    turned = next(
+        replace(case, seed=seed)
+        for seed in range(99)
+        if arrangement(replace(case, seed=seed)) == Arrangement(last_first=True, between=8)
+    )
+    assert summary(turned).endswith(" storage=shared (last first, 8 between)")
+    assert "storage" not in summary(blend.small_case("float32", storage="apart"))
 
 
 @pytest.mark.parametrize("strides", ["contiguous", "offset", "sliced", "transposed"])
@@ -151,7 +204,7 @@ def test_equal_offsets_are_one_tensor() -> None:
 def test_a_write_is_laid_to_the_tensor_it_hit() -> None:
     inputs = kv_split("shared", kv="sliced", k_pos_emb="sliced")
     kv, k_pe = inputs.tensors["kv"], inputs.tensors["k_pos_emb"]
-    k_pe.tensor.zero_()
+    k_pe.tensor.fill_(9)  # which no value is
     assert [len(part) for part in kv.changed()] == [0, 0]
     assert [len(part) for part in k_pe.changed()] == [k_pe.tensor.numel(), 0]
     kv.buffer[int(kv.image.inside("kv").nonzero()[0]) - 1] = 0
@@ -217,6 +270,7 @@ def _some(spec: OpSpec) -> list[Case]:
     [
         (BLEND, "converts_each_storage_once", "values"),
         (BLEND, "expects_one_projection", "values"),
+        (BLEND, "begins_where_the_first_ends", "values"),
         (BLEND, "refuses_one_storage", "runs"),
         (IN_PLACE, "in_place_over_the_projection", "inputs_unchanged"),
         (CONCAT, "takes_one_tensor_for_one_sequence", "runs"),
@@ -230,7 +284,13 @@ def test_a_bug_that_only_one_storage_shows(spec: OpSpec, bug: str, check: str) -
 
 
 @pytest.mark.parametrize(
-    ("spec", "name"), [(BLEND, "honest"), (IN_PLACE, "in_place"), (CONCAT, "concat")]
+    ("spec", "name"),
+    [
+        (BLEND, "honest"),
+        (BLEND, "begins_where_it_says"),
+        (IN_PLACE, "in_place"),
+        (CONCAT, "concat"),
+    ],
 )
 def test_the_honest_twins_pass(spec: OpSpec, name: str) -> None:
     assert failing(spec, name) == ([], set())
