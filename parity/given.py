@@ -1,7 +1,8 @@
-"""Files that a user gives: their text, and ``[tool.parity]`` of a pyproject.toml."""
+"""Files that a user gives or may have changed: text, JSON, and ``[tool.parity]``."""
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,22 @@ def given_text(path: Path) -> str:
         raise ValueError(
             f"Expected UTF-8 text in {path} but byte {error.start} is none; save it as UTF-8."
         ) from error
+
+
+def given_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; ValueError, in one sentence, where there is none."""
+    try:
+        document = json.loads(given_text(path))
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"Expected a JSON object in {path} but got {error}; move the file or its folder away."
+        ) from error
+    if not isinstance(document, dict):
+        raise ValueError(
+            f"Expected a JSON object in {path} but got {type(document).__name__}; move the file or "
+            "its folder away."
+        )
+    return document
 
 
 def settings(folder: Path) -> dict[str, Any]:

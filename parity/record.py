@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .given import given_text
+
 if TYPE_CHECKING:
     import pandas
 
@@ -139,7 +141,7 @@ def as_lines(records: Iterable[Record]) -> str:
 
 def read(path: Path) -> Iterator[Record]:
     """The records of one file; a last line cut off by a crash is passed over."""
-    lines = path.read_text(encoding="utf-8").split("\n")
+    lines = given_text(path).split("\n")
     for number, line in enumerate(lines[:-1], start=1):
         try:
             yield Record.from_dict(json.loads(line))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import Any
 
 from .case import Case
 from .git import Refused
+from .given import given_json
 from .record import Record, append, mend, read, write_json
 from .verdict import Exit
 
@@ -96,8 +96,7 @@ class Run:
     def document(self, name: str) -> dict[str, Any]:
         """The content of ``<name>.json``, or an empty one."""
         path = self.folder / f"{name}.json"
-        found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-        return found
+        return given_json(path) if path.is_file() else {}
 
     def _check(self) -> None:
         if not self.folder.is_dir():

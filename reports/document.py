@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any
 
+from ..given import given_json
 from ..record import Record
 from ..runs import Run
 from ..verdict import EXIT_CODES, Exit, Verdict
@@ -32,12 +33,7 @@ Document = dict[str, Any]
 
 def document_of(run: Run) -> Document:
     """The report of a run; raises ValueError where it has no result, or one of another version."""
-    try:
-        described, result = run.document("run"), run.document("result")
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"Expected JSON in {run.folder} but got {error}; run `parity gate` again."
-        ) from error
+    described, result = run.document("run"), run.document("result")
     if not result:
         raise ValueError(
             f"Expected result.json in {run.folder} but there is none: the run was killed, goes on, "
@@ -98,7 +94,7 @@ def _item(run: Run, item: Document, records: _Records) -> Document:
             "exit_code": int(
                 Exit.OK if item.get("known") else EXIT_CODES[Verdict(item["verdict"])]
             ),
-            "case": json.loads(path.read_text("utf-8")) if path.is_file() else None,
+            "case": given_json(path) if path.is_file() else None,
             "headroom": {
                 tensor: [_finite(value) for value in pair]
                 for tensor, pair in item["headroom"].items()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -13,11 +15,13 @@ from parity.catalog import configured
 from parity.dumps.command import configured_limits
 from parity.gate import known
 from parity.git import Refused
-from parity.given import settings
+from parity.given import given_json, settings
 from parity.mutation.configured import configured as mutation
+from parity.record import Record, read
 from parity.tiers.case_file import read_cases
 from parity.verdict import Exit
 
+GOLDEN = Path(__file__).parent / "golden" / "red" / "run"
 LATIN = "# für Zwei\n".encode("latin-1")
 
 
@@ -59,7 +63,11 @@ def test_a_pyproject_that_means_nothing(tmp_path: Path, content: bytes, said: st
     assert said.format(file) in str(refused.value)
 
 
-@pytest.mark.parametrize("read", [Case.from_file, read_cases])
+def records(path: Path) -> list[Record]:
+    return [*read(path)]
+
+
+@pytest.mark.parametrize("read", [Case.from_file, read_cases, records, given_json])
 def test_a_file_in_another_encoding(tmp_path: Path, read: Callable[[Path], object]) -> None:
     file = tmp_path / "case.json"
     file.write_bytes(LATIN)
@@ -87,3 +95,27 @@ def test_paths_of_a_mutation_that_lead_nowhere(
     (tmp_path / "a_file").touch()
     assert cli.run(["mutate", *arguments]) == Exit.USAGE
     assert capsys.readouterr().err.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [*product(("run.json", "result.json", "environment.json"), ('{"a', "", "[]", "3"))],
+)
+def test_a_file_of_a_run_that_is_no_json_object(
+    name: str,
+    text: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shutil.copytree(GOLDEN, tmp_path / ".parity" / "runs" / "one")
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / ".parity" / "runs" / "one" / name
+    file.write_text(text)
+    commands = [["report", "--json", "-"]]
+    commands += [["gate", "--resume"]] if name != "environment.json" else []
+    for command in commands:
+        assert cli.run(command) == Exit.USAGE
+        (told,) = capsys.readouterr().err.splitlines()
+        assert told.startswith(f"Expected a JSON object in {file} but got ")
+        assert told.endswith("; move the file or its folder away.")
