@@ -271,7 +271,7 @@ def test_without_a_format_it_goes_to_the_terminal(
     ("damage", "sentence"),
     [
         ("", "there is none: the run was killed"),
-        ("{", "Expected JSON in"),
+        ("{", "Expected a JSON object in"),
         ('{"items": [], "exit_code": 0}', "run `parity gate` again"),
     ],
 )
