@@ -39,6 +39,8 @@ def aliased(scope: Scope, node: ast.AST) -> Iterator[ast.AST | str]:
             yield value
         case ast.Call(ast.Attribute(value, "new_empty"), [shape]):
             yield f"{text(value)}.reshape({text(shape)})"
+        case ast.Call(ast.Attribute(value, "new_empty_strided"), layout):
+            yield f"{text(value)}.as_strided({text(*layout)})"
         case ast.Call(_, [ast.Attribute(ast.Name(name), "shape"), *_]) if _allocates(scope, node):
             yield name
         case ast.Call(_, [ast.Name(name)]) if _allocates(scope, node):

@@ -79,6 +79,16 @@ def test_an_entry_that_the_change_brings_is_marked() -> None:
     assert [entry["new"] for entry in known.states([FAILURE], TODAY)] == [True, False]
 
 
+def test_an_entry_is_told_in_full() -> None:
+    assert Known((ISSUE,)).states([FAILURE], TODAY) == [
+        {
+            "op": "op", "signature": SIGNATURE, "reason": "reported upstream",
+            "address": "https://example.org/1", "expires": "2026-06-01", "state": "matched",
+            "new": False,
+        }
+    ]  # fmt: skip
+
+
 GOOD = '[[issue]]\nop = "op"\nsignature = "s"\nreason = "r"\naddress = "a"\nexpires = 2026-06-01\n'
 
 
@@ -112,11 +122,23 @@ def test_a_wrong_file_gets_one_sentence(tmp_path: Path, text: str, named: str) -
     assert "\n" not in str(caught.value)
 
 
+def test_the_sentence_says_what_an_entry_needs(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"\(texts\)") as caught:
+        load(project(tmp_path, GOOD.replace("op", "opp")))
+    assert str(caught.value) == (
+        "Expected op, signature, reason, address (texts) and expires (a date) in every [[issue]] "
+        f"of {tmp_path / 'known.toml'} but got op, opp missing, wrong or unknown."
+    )
+
+
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     project(tmp_path, "")
     (tmp_path / "known.toml").unlink()
-    with pytest.raises(ValueError, match="No such file"):
+    with pytest.raises(ValueError, match="No such file") as caught:
         load(tmp_path)
+    assert str(caught.value).endswith(
+        "; write [[issue]] tables, or take known_issues out of pyproject.toml."
+    )
 
 
 @pytest.mark.parametrize(("signature", "code"), [("code | k | spills", 0), ("code | k | width", 1)])

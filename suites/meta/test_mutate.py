@@ -181,7 +181,8 @@ class Flags(NamedTuple):
 
 def op(ctx, x, flags: Flags):
     ctx.flags = flags
-    return x.new_empty(x.shape).repeat_interleave(2)
+    y = x.new_empty_strided(x.shape, x.stride())
+    return x.new_empty(x.shape).repeat_interleave(2) + y
 """
 
 
@@ -192,6 +193,7 @@ def test_faults_of_a_tuple_on_ctx_and_of_new_memory() -> None:
         "ctx.flags = flags._replace(start=flags.end)"
     }
     assert ("aliased", "x.reshape(x.shape)") in found
+    assert ("aliased", "x.as_strided(x.shape, x.stride())") in found
     assert ("flag_lost_in_backward", "ctx.flags = flags._replace(inverse=False)") in found
     assert "flag_lost" not in {fault for fault, _ in found}
 
