@@ -65,12 +65,16 @@ def guard_as_assert(scope: Scope, node: ast.AST) -> Iterator[str]:
             yield f"assert not ({text(test)})"
 
 
-def wrong_saved_tensor(scope: Scope, node: ast.AST) -> Iterator[ast.AST]:
+def wrong_saved_tensor(scope: Scope, node: ast.AST) -> Iterator[ast.AST | str]:
     """Another tensor saved for backward, or two of them exchanged."""
     match node:
         case ast.Call(func, [first, second, *rest]) if called(node) == "save_for_backward":
             yield ast.Call(func, [second, first, *rest], [])
             yield ast.Call(func, [first, first, *rest], [])
+        case ast.Call(func, [ast.Starred(saved)]) if called(node) == "save_for_backward":
+            name = text(saved)
+            yield f"{text(func)}(*{name}[1::-1], *{name}[2:])"
+            yield f"{text(func)}(*{name}[:1], *{name}[:1], *{name}[2:])"
 
 
 def wrong_ctx_attribute(scope: Scope, node: ast.AST) -> Iterator[str]:

@@ -16,7 +16,6 @@ from parity.mutation.mutants import FAULTS
 
 # What none of our functions has a place for, or hardly one, is planted in suites/meta/catalogue.
 PLANTED = {
-    "aliased": ("rotates_the_incoming_gradient",),
     "barrier_removed": (
         "converts_without_a_barrier", "reads_its_partner_without_a_barrier",
         "reloads_without_a_barrier",

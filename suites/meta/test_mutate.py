@@ -24,6 +24,9 @@ from parity.mutation.equivalents import reviewed
 from parity.mutation.mutants import FAULTS, Mutant, mutants, sample
 from parity.mutation.outcomes import Journal, Outcome, document
 from parity.mutation.reach import traced
+from suites.meta import mutant_table
+from suites.meta.catalogue.page import BUGS
+from suites.meta.mutant_table import PLANTED
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "own_op"
@@ -181,6 +184,7 @@ class Flags(NamedTuple):
 
 def op(ctx, x, flags: Flags):
     ctx.flags = flags
+    ctx.save_for_backward(*x)
     y = x.new_empty_strided(x.shape, x.stride())
     return x.new_empty(x.shape).repeat_interleave(2) + y
 """
@@ -192,6 +196,7 @@ def test_faults_of_a_tuple_on_ctx_and_of_new_memory() -> None:
     assert {changed for fault, changed in found if fault == "wrong_ctx_attribute"} == {
         "ctx.flags = flags._replace(start=flags.end)"
     }
+    assert ("wrong_saved_tensor", "ctx.save_for_backward(*x[1::-1], *x[2:])") in found
     assert ("aliased", "x.reshape(x.shape)") in found
     assert ("aliased", "x.as_strided(x.shape, x.stride())") in found
     assert ("flag_lost_in_backward", "ctx.flags = flags._replace(inverse=False)") in found
@@ -220,6 +225,22 @@ def of_our_kernels() -> tuple[dict[str, bytes], list[Mutant]]:
     files = sorted((ROOT / "kernels").glob("*.py"))
     sources = {f"kernels/{path.name}": path.read_bytes() for path in files}
     return sources, mutants(sources, names)
+
+
+def test_every_class_has_a_mutant_of_ours_or_a_bug_in_the_catalogue() -> None:
+    ours = {mutant.fault for mutant in of_our_kernels()[1]}
+    assert set(FAULTS) - ours <= set(PLANTED) <= set(FAULTS)
+    assert {bug for bugs in PLANTED.values() for bug in bugs} <= set(BUGS)
+
+
+def test_the_table_of_scores() -> None:
+    """Equivalent mutants do not count, a hang does, and the suite's column has what both ran."""
+    places = (("a", "killed"), ("b", "survived"), ("c", "equivalent"), ("d", "timeout"))
+    rows = [{"id": name, "class": "sign_flipped", "status": status} for name, status in places]
+    table = mutant_table.table({"mutants": rows}, {"mutants": [rows[1]]}).splitlines()
+    cells = "1 | 0 (0.0 %) | 0 (0.0 %) | 2 | 2 (100.0 %)"
+    assert f"| `sign_flipped` | {cells} |  |" in table
+    assert table[-1] == f"| all | {cells} |  |"
 
 
 def test_mutants_of_our_kernels_are_python_and_all_different() -> None:
