@@ -65,7 +65,10 @@ cli.add_command(triage)
 @click.option("--run", metavar="RUN", help="Look in this run only [default: the newest].")
 @click.option("--ops", metavar="NAME", help="The contracts of a case given as a file.")
 @click.option(
-    "--list", "listed", is_flag=True, help="List the failures and hazards of head in that run."
+    "--list",
+    "listed",
+    is_flag=True,
+    help="List the failures and hazards of head in that run.",
 )
 def replay(case: str | None, run: str | None, ops: str | None, listed: bool) -> int:
     """Run one recorded case again: CASE is an id, as printed with a failure, or a case file."""
@@ -74,7 +77,9 @@ def replay(case: str | None, run: str | None, ops: str | None, listed: bool) -> 
 
     project = project_root()
     if listed:
-        for failure in again.listing(project, run):
+        which, failures = again.listing(project, run)
+        _say(which, err=True)
+        for failure in failures:
             more = f" (and {failure.cases - 1} more)" if failure.cases > 1 else ""
             _say(f"{failure.case_id}  {failure.run}  {failure.op}: {failure.sentence}{more}")
         return Exit.OK
@@ -90,10 +95,10 @@ def replay(case: str | None, run: str | None, ops: str | None, listed: bool) -> 
     return found.code
 
 
-def _say(line: str) -> None:
+def _say(line: str, *, err: bool = False) -> None:
     from .reports.plain import plain
 
-    click.echo(plain(line))
+    click.echo(plain(line), err=err)
 
 
 def main() -> None:

@@ -213,15 +213,27 @@ class Failure:
     cases: int
 
 
-def listing(project: Path, run: str | None) -> list[Failure]:
-    """Head's failures in a run, then its hazards; without ``run`` in the newest with any."""
-    for item in _runs(project, run):
+def listing(project: Path, run: str | None) -> tuple[str, list[Failure]]:
+    """Head's failures in a run, then its hazards; without ``run`` in the newest with any.
+
+    Before them, which run that is.  Refused where there is no such run.
+    """
+    from .reports.terminal import title
+
+    runs = list(_runs(project, run))
+    if not runs:
+        raise Refused(
+            f"Expected {f'run {run}' if run else 'a run'} in {project / '.parity' / 'runs'} but "
+            "there is none; run `parity gate`."
+        )
+    for newer, item in enumerate(runs):
         records = [record for record in item.all_records() if record.arm == "head"]
         failures = _listed(item, ((r, f, f.sentence) for r in records for f in findings_of(r)))
         hazards = ((r, f, f"HAZARD: {f.sentence}") for r in records for f in r.hazards)
         if found := [*failures, *_listed(item, hazards)]:
-            return found
-    return []
+            others = f"; none in {newer} newer, the last of them {title(runs[0])}" if newer else ""
+            return f"Failures and hazards of run {title(item)}{others}:", found
+    return f"No failure and no hazard in {len(runs)} runs, the newest {title(runs[0])}.", []
 
 
 def _listed(run: Run, shown: Iterable[tuple[Record, Finding, str]]) -> Iterator[Failure]:

@@ -48,15 +48,29 @@ def _write(file: Path, text: str) -> None:
         output.write(text)
 
 
+def _say_which(run: Run, newer: list[Run]) -> None:
+    """On stderr: which run is shown, and which gates began later and have nothing to show."""
+    from .reports.plain import plain
+    from .reports.terminal import title
+
+    click.echo(plain(f"Run {title(run)}"), err=True)
+    for unfinished in newer:
+        told = f"Not the newer {title(unfinished)}, which was stopped before its end or still runs."
+        click.echo(plain(told), err=True)
+
+
 def _find(name: str | None) -> Run:
     from .arms import project_root, workspace
     from .runs import Run, all_runs
 
     if name is not None and Path(name).is_dir():
         return Run(Path(name))
+    newer = []
     for run in all_runs(workspace(project_root())):
         if name == run.id or (name is None and run.document("result")):
+            _say_which(run, newer)
             return run
+        newer += [run] if run.document("run").get("kind") == "gate" else []
     raise Refused(
         f"Expected {'a run ' + repr(name) if name else 'a concluded run'} in .parity/runs but "
         "found none; run `parity gate`, or name the folder of a run."

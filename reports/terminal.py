@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..runs import Run
 from .mutation import summary
 from .plain import plain
 
@@ -53,6 +54,14 @@ def revision(arm: dict[str, Any]) -> str:
         return str(arm["root"])
     changes = " with uncommitted changes" if arm["dirty"] else ""
     return f"{arm['ref']} at {arm['commit'][:12]}{changes}"
+
+
+def title(run: Run) -> str:
+    """Which run this is, when it began and what its head was."""
+    described, started = run.document("run"), run.document("environment").get("started")
+    told = [described.get("kind", "run"), *([f"of {started}"] if started else [])]
+    head = described.get("arms", {}).get("head")
+    return f"{run.id} ({' '.join(told)}{f', head {revision(head)}' if head else ''})"
 
 
 def show_result(output: Console, result: dict[str, Any], folder: str) -> None:

@@ -285,8 +285,8 @@ def test_a_replay_tells_the_hazards_of_a_case_that_fails_too() -> None:
 
 
 def test_the_list_of_failures(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["replay", "--list"]) == Exit.OK
-    assert capsys.readouterr().out == ""
+    assert cli.run(["replay", "--list"]) == Exit.USAGE
+    assert "Expected a run in" in capsys.readouterr().err
     run = Run.create(here / ".parity")
     run.save_case(CASE)
     run.add(record(WRONG))
@@ -294,7 +294,31 @@ def test_the_list_of_failures(here: Path, capsys: pytest.CaptureFixture[str]) ->
     run.add(record(hazards=(OTHER,)))
     assert cli.run(["replay", "--list"]) == Exit.OK
     listed = [f"{CASE.id}  {run.id}  double: {told}" for told in ("Wrong.", "HAZARD: Other.")]
-    assert capsys.readouterr().out.splitlines() == listed
+    output = capsys.readouterr()
+    assert output.out.splitlines() == listed
+    assert output.err == f"Failures and hazards of run {run.id} (run):\n"
+
+
+def test_the_list_says_which_run_it_is_of(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arms = {"head": {"kind": "repository", "ref": "main", "commit": "0" * 40, "dirty": False}}
+    runs = [Run(here / ".parity" / "runs" / name) for name in ("a", "b", "c")]
+    for age, run in enumerate(runs):
+        run.open()
+        run.write("run", {"kind": "gate", "arms": arms})
+        run.write("environment", {"started": "2026-11-30T15:30:50+0000"})
+        os.utime(run.folder, (age, age))
+    assert cli.run(["replay", "--list"]) == Exit.OK
+    told = "(gate of 2026-11-30T15:30:50+0000, head main at 000000000000)"
+    output = capsys.readouterr()
+    assert output.err == f"No failure and no hazard in 3 runs, the newest c {told}.\n"
+    runs[0].save_case(CASE)
+    runs[0].add(record(WRONG))
+    os.utime(runs[0].folder, (0, 0))
+    assert cli.run(["replay", "--list"]) == Exit.OK
+    first = f"Failures and hazards of run a {told}; none in 2 newer, the last of them c {told}:\n"
+    assert capsys.readouterr().err == first
+    assert cli.run(["replay", "--list", "--run", "d"]) == Exit.USAGE
+    assert "Expected run d in" in capsys.readouterr().err
 
 
 def test_a_record_cut_off_by_a_crash_does_not_hide_the_others(

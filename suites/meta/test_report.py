@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import html
 import json
+import os
 import re
 import shutil
 import xml.etree.ElementTree as ET
@@ -285,8 +286,28 @@ def test_a_run_without_a_usable_result_is_refused(
     assert not (workspace / "out.json").exists()
 
 
+def test_it_says_which_gate_is_shown_and_which_newer_one_did_not_end(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = workspace / ".parity" / "runs"
+    shutil.copytree(runs / "red", runs / "killed")
+    (runs / "killed" / "result.json").unlink()
+    for age, name in enumerate(("green", "red", "killed")):
+        os.utime(runs / name, (age, age))
+    assert cli.run(["report", "--json", "-"]) == Exit.OK
+    told = "(gate of 2026-11-30T15:30:50+0000, head /home/dev/attention/head)"
+    assert capsys.readouterr().err.splitlines() == [
+        f"Run red {told}",
+        f"Not the newer killed {told}, which was stopped before its end or still runs.",
+    ]
+    assert cli.run(["report", "green", "--json", "-"]) == Exit.OK
+    assert capsys.readouterr().err.startswith("Run green (gate of 2026-")
+
+
 def test_a_report_that_nobody_reads_ends_quietly(workspace: Path) -> None:
-    assert unread(workspace, "report", "red") == (cli.CLOSED_PIPE, "")
+    code, told = unread(workspace, "report", "red")
+    assert (code, told[:8]) == (cli.CLOSED_PIPE, "Run red ")
+    assert told.count("\n") == 1
 
 
 @pytest.mark.parametrize("words", [["nowhere"], ["red", "--json", ".parity"]])
