@@ -65,7 +65,7 @@ def _find(name: str | None) -> Run:
 
     if name is not None and Path(name).is_dir():
         return Run(Path(name))
-    newer = []
+    newer: list[Run] = []
     for run in all_runs(workspace(project_root())):
         if name == run.id or (name is None and run.document("result")):
             _say_which(run, newer)
