@@ -5,20 +5,25 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import signal
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pebble import ProcessExpired
 
 from parity import cli
 from parity.arms import Arm
 from parity.catalog import resolve
+from parity.codegen import asking
 from parity.codegen.cases import Call, calls
-from parity.codegen.command import compile_arms
+from parity.codegen.command import _exit_code, compile_arms
 from parity.codegen.compare import Change, Pair, compare, exit_code, generated_code_identical
 from parity.codegen.occupancy import ARCHS, resident_warps
 from parity.codegen.ptx import count, normalise
 from parity.codegen.row import FIGURES, row_of
+from parity.codegen.worker import Compiler
 from parity.spec import OpSpec
 from parity.verdict import Exit
 
@@ -463,6 +468,45 @@ def test_wrong_usage_is_one_sentence(
     error = capsys.readouterr().err
     assert sentence in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ProcessExpired("lost", -signal.SIGSEGV), "crashes with SIGSEGV"),
+        (TimeoutError(), "takes over 300 s"),
+    ],
+)
+def test_a_call_that_ends_its_compiler_is_a_row_that_does_not_compile(
+    error: Exception, told: str
+) -> None:
+    spec = resolve("parity")["fused_mla_rope_concat"]
+    call, *_ = calls(spec)
+    ended: Future[list[dict[str, Any]]] = Future()
+    ended.set_exception(error)
+    compiler = Compiler(Arm("head", "import_root", "."), None)  # type: ignore[arg-type]
+    (row,) = compiler.outcome(ended, spec, call, "sm_90")
+    assert (row["error"], row["op"], row["arch"]) == (told, spec.name, "sm_90")
+    assert _exit_code([row | {"error": ""}]) == Exit.OK
+    assert _exit_code([row | {"error": ""}, row]) == Exit.REGRESSION
+    assert _exit_code([]) == Exit.NOTHING_COMPARED
+
+
+def test_a_compiling_process_that_is_lost_is_told_and_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = tmp_path / "python"
+    lost.write_text("#!/bin/sh\nread greeting\n")
+    lost.chmod(0o755)
+    asked = asking.Compiler()
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.executable", str(lost))
+        assert asked.ask({"module": "any"}) == {
+            "error": "the compiling process was lost, or took too long"
+        }
+    found = asked.ask({"module": "no_such_module", "file": "none.py"})
+    assert "error" in found
+    assert "lost" not in found["error"]
 
 
 # --- On a GPU ------------------------------------------------------------------------------------

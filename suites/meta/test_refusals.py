@@ -19,6 +19,7 @@ from parity.inputs import build_inputs
 from parity.kernels.validation import validation
 from parity.observe import candidate_function
 from parity.runner import device, run_case
+from parity.spec import Unsupported
 
 PHRASES = {
     "narrow_table": "wide but it is",
@@ -112,14 +113,39 @@ def unheard() -> Iterator[None]:
     yield
 
 
-def test_a_switch_that_validates_nothing_is_found() -> None:
+@contextmanager
+def fussy() -> Iterator[None]:
+    """A switch under which legal values are refused, too."""
+    raise ValueError("Expected another pack.")
+    yield
+
+
+@contextmanager
+def missing() -> Iterator[None]:
+    """A switch that this revision lacks."""
+    raise Unsupported("This revision cannot read values.")
+    yield
+
+
+def test_a_switch_that_validates_nothing_or_too_much_is_found() -> None:
     """A case whose seed asks for an illegal value, and the same one with the real switch."""
     spec = resolve("parity")["fused_mla_rope_out_of_place"]
-    broken = replace(spec, validating=f"{__name__}:unheard")
+    switched = {
+        name: replace(spec, validating=f"{__name__}:{name}")
+        for name in ("unheard", "fussy", "missing")
+    }
     packed = next(case for case in planned(spec.name) if case.layout == "thd" and case.cp_size == 2)
     for case in (replace(packed, seed=seed) for seed in range(40)):
-        checks = [finding.check for finding in run_case(broken, case).findings]
+        checks = [finding.check for finding in run_case(switched["unheard"], case).findings]
         if checks:
             break
     assert checks[0].removeprefix("refuses:") in BREAKS_OF_VALUES
     assert run_case(spec, case).status == "passed"
+    refused, accepted = (
+        run_case(switched["fussy"], case).findings,
+        run_case(switched["missing"], case),
+    )
+    assert [(f.check, f.error) for f in refused] == [(checks[0], "it refused a legal call")]
+    assert refused[0].sentence.endswith("but it raised ValueError: Expected another pack.")
+    assert accepted.status == "passed"
+    assert checks[0] not in accepted.checks
