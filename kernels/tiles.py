@@ -24,8 +24,8 @@ def choose_tile(tile: int | None, lanes: int) -> int:
 
 
 def choose_warps(elements: int) -> int:
-    """1, 2 or 4 warps for a tile of ``elements``, so that no warp repeats the work of another."""
-    return next((warps for warps in (4, 2) if warps * _LANES_PER_WARP <= elements), 1)
+    """1, 2, 4 or 8 warps for a tile of ``elements``, so that none repeats the work of another."""
+    return next((warps for warps in (8, 4, 2) if warps * _LANES_PER_WARP <= elements), 1)
 
 
 def padded(lanes: int) -> int:

@@ -31,7 +31,7 @@ _REFUSES = (
 _WRITTEN = ("overlapping_elements",)  # of an op that writes its argument
 _COMMON: dict[str, Any] = {
     "layouts": ("sbhd", "thd"),
-    "tiles": {"tile": (None, 1, 4, 16)},
+    "tiles": {"tile": (None, 1, 2, 4, 8, 16, 32)},
     "cp_sizes": (1, 2, 4, 8),
     "gradients": ("contiguous", "sliced", "transposed", "expanded", "expanded_heads"),
     "outside": "nan",

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from parity.catalog import resolve
 from parity.kernels.concat import fused_mla_rope_concat
 from parity.kernels.kv_split import fused_mla_rope_kv_split
 from parity.kernels.launch import Launch
@@ -15,8 +16,13 @@ from parity.runner import device
 
 def test_warps_are_a_power_of_two_for_every_tile() -> None:
     """Three warps compile on no GPU, and the interpreter ignores the number."""
-    assert {choose_warps(elements) for elements in range(1, 5000)} == {1, 2, 4}
-    assert [choose_warps(512 * n) for n in (1, 2, 3, 4)] == [1, 2, 2, 4]
+    assert {choose_warps(elements) for elements in range(1, 10_000)} == {1, 2, 4, 8}
+    assert [choose_warps(512 * n) for n in (1, 2, 3, 4, 7, 8, 40)] == [1, 2, 2, 4, 4, 8, 8]
+
+
+def test_every_tile_that_is_offered_is_an_axis_of_every_op() -> None:
+    for spec in resolve("parity").values():
+        assert set(spec.tiles["tile"]) == {None, *TILES}
 
 
 def test_a_tile_is_offered_or_refused() -> None:
