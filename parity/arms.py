@@ -90,6 +90,15 @@ def import_roots(base: Path | None, head: Path | None) -> tuple[Arm, Arm]:
     return arms
 
 
+def one_commit(commit: str) -> Refused:
+    """What to raise where base and head are one commit, and no file differs from it."""
+    return Refused(
+        f"Nothing compared: base and head are both commit {commit[:12]}; change a file, or name "
+        "another base, e.g. `--base HEAD~1`.",
+        Exit.NOTHING_COMPARED,
+    )
+
+
 @contextmanager
 def revisions(
     project: Path, base: str | None, head: str | None, repository: Path | None = None
@@ -111,11 +120,7 @@ def revisions(
     workspace(project)  # before git is asked whether anything is untracked
     dirty = head is None and git.is_dirty(top)
     if (base or head) and base_commit == head_commit and not dirty:
-        raise Refused(
-            f"Nothing compared: base and head are both commit {head_commit[:12]}; "
-            "change a file, or name another base, e.g. `parity gate --base HEAD~1`.",
-            Exit.NOTHING_COMPARED,
-        )
+        raise one_commit(head_commit)
     with private_folder(project) as trees, ExitStack() as stack:
         yield (
             stack.enter_context(_checkout("base", place, trees, base_commit, base or "merge-base")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import isfinite
 
 import torch
 
@@ -241,11 +242,6 @@ CHECKS: dict[str, Check] = {
 
 
 def _value_finding(evidence: Evidence, check: str, name: str, mismatch: Mismatch) -> Finding:
-    oracle = evidence.expected.oracle[name][mismatch.worst]
-    actual = evidence.seen.results[name][mismatch.worst]
-    step = float(ulp(oracle, actual.dtype))
-    off = abs(float(actual) - float(oracle)) / step
-    allowed = float(evidence.lanes(name).limit[mismatch.worst]) / step
     what = "the reference's bits" if check == "reference_bits" else "the float64 oracle"
     return Finding(
         check,
@@ -254,9 +250,26 @@ def _value_finding(evidence: Evidence, check: str, name: str, mismatch: Mismatch
         band=_band(mismatch.ratio) if mismatch.error == "beyond bound" else mismatch.error,
         locus=_locus(evidence, name, mismatch.where),
         sentence=f"Expected {name}{list(mismatch.worst)} to agree with {what} but "
-        f"{mismatch.sentence}: {off:.3g} ulp off, bound {allowed:.3g} ulp."
-        + _at(evidence, mismatch.where),
+        f"{mismatch.sentence}: {_apart(evidence, name, mismatch)}." + _at(evidence, mismatch.where),
     )
+
+
+def _apart(evidence: Evidence, name: str, mismatch: Mismatch) -> str:
+    """How far the worst element is off, and how far it may be."""
+    oracle = evidence.expected.oracle[name][mismatch.worst]
+    actual = evidence.seen.results[name][mismatch.worst]
+    if mismatch.error == "non-finite":
+        return f"{_kind(float(actual))} where {_kind(float(oracle))} is right"
+    step = float(ulp(oracle, actual.dtype))
+    off = f"{abs(float(actual) - float(oracle)) / step:.3g} ulp off"
+    if mismatch.error == "bits":
+        return f"{off}, where the bits must be the same"
+    allowed = float(evidence.lanes(name).limit[mismatch.worst]) / step
+    return f"{off}, bound {allowed:.3g} ulp" if allowed else f"{off}, where nothing may be off"
+
+
+def _kind(value: float) -> str:
+    return "a finite number" if isfinite(value) else str(value)
 
 
 def _band(ratio: float) -> str:
@@ -264,7 +277,7 @@ def _band(ratio: float) -> str:
 
 
 def _locus(evidence: Evidence, name: str, where: torch.Tensor) -> str:
-    return words(where, evidence.expected.terms[name] > 1, evidence.seen.inputs.case)
+    return words(where, evidence.rotated(name), evidence.seen.inputs.case)
 
 
 def _at(evidence: Evidence, where: torch.Tensor) -> str:

@@ -80,6 +80,11 @@ class Evidence:
             self._lanes[name] = _part(joined.lanes, *joined.places[name], shape)
         return self._lanes[name]
 
+    def rotated(self, name: str) -> torch.Tensor | None:
+        """Which elements of a result are rotated, bool of its shape: those of several terms.  None
+        for an op without tables."""
+        return self.expected.terms[name] > 1 if self.seen.inputs.spec.has("cos") else None
+
     def settled(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """``tensor``, which has the shape of result ``name``, with zeros where any value is right:
         in rows that the contract leaves open, and where M is so near the largest number of the

@@ -18,10 +18,16 @@ Pattern = tuple[str, torch.Tensor]
 SHOWN = 6  # ranges of one axis in a sentence
 
 
-def words(where: torch.Tensor, rotated: torch.Tensor, case: Case) -> str:
-    """The pattern along each axis; ``where`` and ``rotated`` are bool of the result's shape."""
-    hit, turned = cube(where, case).cpu(), cube(rotated, case).cpu()
-    parts = [_lanes(hit.flatten(0, 1).any(0), turned.flatten(0, 1).any(0))]
+def words(where: torch.Tensor, rotated: torch.Tensor | None, case: Case) -> str:
+    """The pattern along each axis; ``where`` and ``rotated`` are bool of the result's shape, and
+    ``rotated`` is None where the op rotates nothing."""
+    hit = cube(where, case).cpu()
+    lanes = hit.flatten(0, 1).any(0)
+    if rotated is None:
+        every = torch.ones_like(lanes)
+        parts = [_first(lanes, _halves(every, "lanes"), "all lanes", "some lanes")]
+    else:
+        parts = [_lanes(lanes, cube(rotated, case).cpu().flatten(0, 1).any(0))]
     tile = dict(_row_tiles(hit, case)).get("rows of the partial tile")
     if tile is not None and torch.equal(hit.any(2), tile):
         return f"{parts[0]}, rows of the partial tile"
@@ -76,15 +82,18 @@ def _lanes(hit: torch.Tensor, rotated: torch.Tensor) -> str:
     found = {name: mask for name, mask in kinds.items() if bool((hit & mask).any())}
     if all(torch.equal(hit & mask, mask) for mask in found.values()):
         return " and ".join(found) + " lanes"
-    if list(found) == ["rotated"]:
-        index = rotated.cumsum(0) - 1
-        half = index < int(rotated.sum()) // 2
-        even = index % 2 == 0
-        shapes = {"even": even, "odd": ~even, "left half of the": half, "right half of the": ~half}
-        for name, mask in shapes.items():
-            if torch.equal(hit, rotated & mask):
-                return f"{name} rotated lanes"
-    return "some " + " and ".join(found) + " lanes"
+    some = "some " + " and ".join(found) + " lanes"
+    return _first(hit, _halves(rotated, "rotated lanes"), some, some)
+
+
+def _halves(lanes: torch.Tensor, name: str) -> Iterator[Pattern]:
+    """Parity and halves of some lanes."""
+    index = lanes.cumsum(0) - 1
+    half, even = index < int(lanes.sum()) // 2, index % 2 == 0
+    yield f"even {name}", lanes & even
+    yield f"odd {name}", lanes & ~even
+    yield f"left half of the {name}", lanes & half
+    yield f"right half of the {name}", lanes & ~half
 
 
 def _heads(count: int, case: Case) -> Iterator[Pattern]:

@@ -76,15 +76,21 @@ def mismatch_maps(evidence: Evidence, findings: list[Finding]) -> dict[str, dict
 def _map(evidence: Evidence, name: str, where: torch.Tensor) -> dict[str, Any]:
     case = evidence.seen.inputs.case
     hit = cube(where, case)
-    lanes = cube(evidence.expected.terms[name] > 1, case).flatten(0, 1).any(0).nonzero().flatten()
+    rotated = evidence.rotated(name)
     return {
         "shape": list(hit.shape),
         "by_lane": _cells(hit.float().mean(1)),
         "by_head": _cells(hit.float().mean(2)),
         "sequences": _sequences(case),
-        "rotated": [int(lanes[0]), int(lanes[-1]) + 1] if len(lanes) else [],
+        "rotated": [] if rotated is None else _range(cube(rotated, case)),
         "tile": heads_of_a_program(case, hit.shape[1]),
     }
+
+
+def _range(lanes: torch.Tensor) -> list[int]:
+    """The first lane that is marked, and the one behind the last; empty where none is."""
+    marked = lanes.flatten(0, 1).any(0).nonzero().flatten().tolist()
+    return [marked[0], marked[-1] + 1] if marked else []
 
 
 def _cells(share: torch.Tensor) -> list[str]:

@@ -13,9 +13,8 @@ from pathlib import Path
 import click
 
 from .. import git
-from ..arms import workspace
+from ..arms import one_commit, workspace
 from ..git import Refused
-from ..verdict import Exit
 from .results import Results
 from .run import Place, Ran, run
 
@@ -51,11 +50,7 @@ def trees(repo: Path, base: str | None, head: str | None) -> Iterator[Trees]:
     head_commit = git.commit(top, head or "HEAD", "head")
     base_commit = git.commit(top, base, "base") if base else git.merge_base(top, head_commit)
     if base_commit == head_commit and (head or not git.is_dirty(top)):
-        raise Refused(
-            f"Nothing compared: base and head are both commit {head_commit[:12]}; "
-            "change a file, or name another base, e.g. `--base HEAD~1`.",
-            Exit.NOTHING_COMPARED,
-        )
+        raise one_commit(head_commit)
     folder = (
         workspace(top) / "triage" / f"{time.strftime('%Y%m%d-%H%M%S')}-{time.time_ns() % 10**6}"
     )

@@ -121,7 +121,9 @@ def test_run_from_a_hook(repository: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_one_commit_on_both_sides_is_refused(
     repository: Path, base: str | None, head: str | None
 ) -> None:
-    with pytest.raises(Refused, match=r"both commit .* --base HEAD~1") as refused:
+    with pytest.raises(
+        Refused, match=r"both commit .* another base, e.g. `--base HEAD~1`"
+    ) as refused:
         revisions(repository, base, head).__enter__()
     assert refused.value.code == Exit.NOTHING_COMPARED
     assert left_over(repository) == []

@@ -78,6 +78,23 @@ def test_a_place_has_the_words_of_its_pattern(
     assert told(tokens, heads, lanes, packed()) == expected
 
 
+@pytest.mark.parametrize(
+    ("lanes", "expected"),
+    [
+        (ALL, "all lanes"),
+        ([0, 2, 4], "even lanes"),
+        ([1, 3, 5], "odd lanes"),
+        ([0, 1, 2], "left half of the lanes"),
+        ([3, 4, 5], "right half of the lanes"),
+        ([0, 1, 5], "some lanes"),
+    ],
+)
+def test_an_op_that_rotates_nothing_has_no_rotated_lanes(lanes: Any, expected: str) -> None:
+    where = torch.zeros(8, 6, 6, dtype=torch.bool)
+    where[..., lanes] = True
+    assert words(where, None, packed()) == f"{expected}, all heads, all rows"
+
+
 def test_an_element_that_is_right_by_chance_hides_nothing() -> None:
     place = told(ALL, [4, 5], ODD, packed(), spared=[(2, 4, 3)])
     assert place == "odd rotated lanes, heads of the partial tile, all rows"
@@ -126,15 +143,41 @@ def rounds_to_bfloat16(x: Tensor, r: Tensor) -> Tensor:
     return blend.reference(x.bfloat16(), r.bfloat16()).to(x.dtype)
 
 
+def divides_by_zero(x: Tensor, r: Tensor) -> Tensor:
+    return blend.reference(x, r).abs() / 0
+
+
+def next_number(x: Tensor, r: Tensor) -> Tensor:
+    y = blend.reference(x, r)
+    return y + (y.detach().nextafter(torch.tensor(torch.inf)) - y.detach())
+
+
 def doubles_16_bits(x: Tensor, r: Tensor) -> Tensor:
     return blend.reference(x, r) * (1 if x.dtype == torch.float32 else 2)
 
 
-def findings(name: str, dtype: str, values: str = "normal") -> list[Finding]:
+def findings(name: str, dtype: str, values: str = "normal", check: str = "values") -> list[Finding]:
     spec = replace(SPEC, candidate=f"{__name__}:{name}", values=(values,))
+    spec = replace(spec, bit_equal=check == "reference_bits")
     cases = [case for case in plan(spec, 0, 0) if case.dtype == dtype]
     found = [finding for case in cases for finding in run_case(spec, case).findings]
-    return [finding for finding in found if (finding.check, finding.tensor) == ("values", "y")]
+    return [finding for finding in found if (finding.check, finding.tensor) == (check, "y")]
+
+
+@pytest.mark.parametrize(
+    ("name", "check", "told"),
+    [
+        ("divides_by_zero", "values", "elements differ): inf where a finite number is right."),
+        ("next_number", "reference_bits", " ulp off, where the bits must be the same."),
+        ("drops_a_term", "values", " ulp off, bound "),
+    ],
+)
+def test_how_far_a_value_is_off_is_said_in_words(name: str, check: str, told: str) -> None:
+    found = findings(name, "float32", check=check)
+    assert found
+    for finding in found:
+        assert told in finding.sentence
+        assert finding.locus.startswith("all lanes")
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from parity.case import Case
+from parity.catalog import find
 from parity.coverage import covered
 from parity.generate import plan
+from parity.kernels.out_of_place import fused_mla_rope_out_of_place
 from parity.pictures import CELLS, ULP_BINS
 from parity.record import Record
 from parity.runner import run_case
@@ -107,10 +109,22 @@ def test_the_map_shows_heads_lanes_and_sequences(
     assert found["shape"] == [tokens, 6, 8]
     assert found["sequences"] == sequences
     assert found["tile"] == 4
-    assert found["rotated"] == [0, 8]
+    assert found["rotated"] == []
     clean = ["00000000"] * (tokens - 1)
     assert found["by_lane"] == ["05050505", *clean]  # two heads of six
     assert found["by_head"] == ["000088", *["000000"] * (tokens - 1)]  # four lanes of eight
+
+
+def adds_one(**arguments: Any) -> torch.Tensor:
+    return fused_mla_rope_out_of_place(**arguments) + 1
+
+
+def test_the_map_of_an_op_with_tables_shows_its_rotated_lanes() -> None:
+    spec = replace(find("fused_mla_rope_out_of_place", "parity"), candidate=f"{__name__}:adds_one")
+    case = next(case for case in plan(spec, 0, 0) if not case.flags["rope_first"])
+    ((_, found),) = run_case(spec, case).maps.items()
+    first = case.axes["nope_dim"]
+    assert found["rotated"] == [first, first + case.axes["rope_dim"]]
 
 
 def test_a_large_map_is_coarse_and_loses_nothing() -> None:
