@@ -41,6 +41,11 @@ class Verdict(StrEnum):
     INCONCLUSIVE = "INCONCLUSIVE"
     NOT_RUN = "NOT_RUN"
 
+    @property
+    def as_before(self) -> bool:
+        """Whether base is so as well, by all that was seen, so that it is not this change's."""
+        return self in BOTH_FAIL or self in (Verdict.HAZARD, Verdict.UNSUPPORTED)
+
 
 EXIT_CODES: dict[Verdict, Exit] = {
     Verdict.IDENTICAL: Exit.OK,

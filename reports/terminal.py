@@ -15,12 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from ..runs import Run
+from ..verdict import EXIT_CODES, Exit, Verdict
 from .mutation import summary
 from .plain import plain
 
 TIERS = {"gpu": "GPU", "interpreter": "Triton's interpreter on the CPU"}
 WITHOUT_SENTENCE = ("IDENTICAL",)
-AS_BEFORE = ("HAZARD", "NEW_TEST_BASE_CAUSE", "PRE_EXISTING", "PRE_EXISTING_CHANGED", "UNSUPPORTED")
 HEAD_ONLY = " | head only"
 WIDE = 200  # columns where no terminal cuts them
 
@@ -100,7 +100,7 @@ def _table(ops: dict[str, dict[str, int]]) -> Table:
 def _as_before(item: dict[str, Any]) -> bool:
     """Whether it is so in base as well; these are many, and like ones are told together."""
     return (
-        item["verdict"] in AS_BEFORE
+        Verdict(item["verdict"]).as_before
         and not item.get("known")
         and not item["family"].endswith(HEAD_ONLY)
     )
@@ -173,7 +173,7 @@ def entry_state(entry: dict[str, Any]) -> str:
 
 
 def _style(verdict: str) -> str:
-    if verdict in ("REGRESSION", "LOST_CAPABILITY", "DRIFT"):
+    if EXIT_CODES[Verdict(verdict)] == Exit.REGRESSION:
         return "bold red"
     return "green" if verdict in ("IDENTICAL", "FIXED", "NEW_CAPABILITY") else "yellow"
 

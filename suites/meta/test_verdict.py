@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from parity.judging import OTHER_REFERENCE, families, hidden, judge
 from parity.record import STATUSES, Finding, Record
-from parity.verdict import BOTH_FAIL, Exit, Judgement, Verdict, exit_code
+from parity.verdict import BOTH_FAIL, EXIT_CODES, Exit, Judgement, Verdict, exit_code
 
 WRONG = Finding("values", "output", "mismatch", band="1e0", locus="last row", sentence="Wrong.")
 MOVED = Finding("values", "output", "mismatch", band="1e3", locus="row 0", sentence="Wrong.")
@@ -493,6 +493,18 @@ CODES = {
     Verdict.INCONCLUSIVE: (10, 10),
     Verdict.NOT_RUN: (10, 10),
 }
+
+
+def test_what_is_so_in_base_as_well_ends_no_gate() -> None:
+    found = {verdict for verdict in Verdict if verdict.as_before}
+    assert found == {
+        Verdict.HAZARD,
+        Verdict.NEW_TEST_BASE_CAUSE,
+        Verdict.PRE_EXISTING,
+        Verdict.PRE_EXISTING_CHANGED,
+        Verdict.UNSUPPORTED,
+    }
+    assert {EXIT_CODES[verdict] for verdict in found} == {Exit.OK}
 
 
 def test_the_exit_code_of_each_verdict() -> None:
