@@ -12,6 +12,7 @@ from torch import Tensor
 
 from .comparators import Mismatch, non_finite, same_bits, structure
 from .evidence import Evidence
+from .guards import alike
 from .inputs import Inputs, all_on_host
 from .observe import feed
 from .oracle import Tensors, data_names
@@ -170,6 +171,8 @@ def _disagreement(evidence: Evidence, name: str, result: Tensor | None) -> Misma
         return Mismatch("missing", "is missing")
     if mismatch := structure(actual=result, expected=first, strides=False):
         return mismatch
+    if alike(result, first):
+        return None
     return agreement(evidence, name, evidence.settled(name, result), evidence.lanes(name).actual)
 
 

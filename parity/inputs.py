@@ -6,14 +6,13 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import prod
 
 import torch
 
 from .case import Case
 from .contents import TABLES, dtype_of, random_values, table_of, values_of
 from .guards import HOST, Guarded, Image, Part, place, tensor_bytes
-from .rope_tables import BLOCK, Form, Rows, Table
+from .rope_tables import BLOCK, Form, Rows, shaped
 from .spec import OpSpec
 from .storage import Arrangement, arrangement
 
@@ -37,7 +36,7 @@ class Inputs:
     case: Case
     given: Mapping[str, torch.Tensor]
     images: dict[object, Image]
-    far: Mapping[str, Table]
+    tables: Mapping[str, Rows]
 
     def afresh(self, lent: Lent) -> Inputs:
         """The same inputs as they were at the start, in memory of their own but for what is lent
@@ -52,9 +51,8 @@ class Inputs:
         return {name: self._value(name, form) for name in self.tensors}
 
     def _value(self, name: str, form: Form | None) -> torch.Tensor:
-        if name in self.far:
-            size = self.images[name].places[name][0]
-            return self.far[name].rows(prod(size[:-1]), form).view(size)
+        if name in self.tables:
+            return shaped(self.tables[name], form)
         tensor = self.images[name].tensor(name)
         return form(tensor) if form and tensor.is_floating_point() else tensor
 
@@ -62,8 +60,8 @@ class Inputs:
         """SHA-256 over the name of every tensor and that of its bytes."""
         total = hashlib.sha256(self.case.id.encode())
         for name in self.tensors:
-            if name in self.far:
-                own = self.far[name].digest(prod(self.images[name].places[name][0][:-1]))
+            if name in self.tables:
+                own = self.tables[name].table.digest(self.tables[name].count)
             else:
                 own = hashlib.sha256(tensor_bytes(self.images[name].tensor(name))).digest()
             total.update(name.encode() + own)
@@ -105,11 +103,7 @@ def build_inputs(
     axes = dims(case)
     guard = _guard_elements(case, axes)
     parts = _parts(spec, case, axes, given)
-    far = {
-        name: part.values.table
-        for name, part in parts.items()
-        if isinstance(part.values, Rows) and prod(part.size[:-1]) >= BLOCK
-    }
+    tables = {n: part.values for n, part in parts.items() if isinstance(part.values, Rows)}
     kinds = {item.name: item for item in spec.inputs}
     images: dict[object, Image] = {}
     shared = arrangement(case) or Arrangement()
@@ -122,14 +116,14 @@ def build_inputs(
             guard,
             between=shared.between,
             poison=first.kind in TABLES,
-            large=first.name in far,
+            large=first.name in tables and tables[first.name].count >= BLOCK,
         )
         images |= dict.fromkeys(names, image)
     constants = {name: axes[axis] for name, axis in spec.arguments.items()} | dict(case.flags)
     if len(spec.cp_sizes) > 1 and case.layout == "thd":
         constants |= {"cp_rank": case.cp_rank, "cp_size": case.cp_size}
     tensors = _fresh(parts, images, device, lent)
-    return Inputs(tensors, constants, axes, device, spec, case, given, images, far)
+    return Inputs(tensors, constants, axes, device, spec, case, given, images, tables)
 
 
 def incoming_gradient(
@@ -185,12 +179,18 @@ def rows_in_sequences(case: Case) -> torch.Tensor:
 
 def shape_of(shape: str, layout: str, axes: Mapping[str, int]) -> tuple[int, ...]:
     """The sizes behind a row of axis names such as ``"rows heads nope_dim+rope_dim"``."""
+    return tuple(
+        sum(int(name) if name.isdigit() else axes[name] for name in names)
+        for names in _named(shape, layout)
+    )
+
+
+@lru_cache(maxsize=256)
+def _named(shape: str, layout: str) -> list[list[str]]:
+    """The axes that make each size."""
     rows = {"sbhd": "seq batch", "bshd": "batch seq"}.get(layout, "tokens")
     words = " ".join(rows if word == "rows" else word for word in shape.split()).split()
-    return tuple(
-        sum(int(name) if name.isdigit() else axes[name] for name in word.split("+"))
-        for word in words
-    )
+    return [word.split("+") for word in words]
 
 
 def _guard_elements(case: Case, axes: Mapping[str, int]) -> int:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .effects import Allocation, Allocations, guards
-from .guards import NOWHERE, Changed, Guarded, Image, joined
+from .guards import NOWHERE, Changed, Guarded, Image, all_alike
 from .inputs import Inputs, Lent, all_on_host, incoming_gradient
 from .oracle import Tensors, by_output, data_names, differentiate
 from .spec import Unsupported
@@ -71,7 +71,7 @@ class Observation:
         made = [a.guarded for a in self.allocations if a.guarded.buffer.device == device]
         parts = [(item.before, item.buffer) for item in {i.image: i for i in fixed}.values()]
         parts += [(i.before[part], i.buffer[part]) for i in made for part in guards(i)]
-        if parts and torch.equal(joined(was for was, _ in parts), joined(now for _, now in parts)):
+        if parts and all_alike(parts):
             return dict.fromkeys((*fixed, *made), (NOWHERE, NOWHERE))
         return {}
 

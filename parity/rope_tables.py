@@ -59,8 +59,19 @@ class Rows:
     table: Table
     size: tuple[int, ...]
 
+    @property
+    def count(self) -> int:
+        """How many."""
+        return prod(self.size[:-1])
+
     def __call__(self, device: torch.device) -> torch.Tensor:
-        return self.table.on(prod(self.size[:-1]), device).view(self.size)
+        return self.table.on(self.count, device).view(self.size)
+
+
+@lru_cache(maxsize=32)  # all runs of a case ask for the same
+def shaped(rows: Rows, form: Form | None) -> torch.Tensor:
+    """What ``form`` makes of the rows, on the host, to be read only."""
+    return rows.table.rows(rows.count, form).view(rows.size)
 
 
 @lru_cache(maxsize=256)

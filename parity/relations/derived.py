@@ -18,6 +18,7 @@ from ..comparators import Mismatch, non_finite, same_bits, structure, within
 from ..contents import TABLES
 from ..evidence import Evidence
 from ..generate import is_legal
+from ..guards import alike
 from ..inputs import Inputs, build_inputs, gradient_values, shape_of
 from ..observe import Observation, describe_error, observe
 from ..oracle import Tensors
@@ -190,9 +191,11 @@ def _mismatch(
     original = evidence.seen.results[name]
     if result is None:
         return Mismatch("shape", "is missing from the derived run")
-    found = derived.theirs(result)
-    if mismatch := structure(actual=found, expected=derived.ours(original), strides=False):
+    found, wanted = derived.theirs(result), derived.ours(original)
+    if mismatch := structure(actual=found, expected=wanted, strides=False):
         return mismatch
+    if alike(found, wanted):
+        return None
     if derived.ours is not whole:
         places = derived.ours(torch.arange(original.numel()).view_as(original))
         mapped = original.flatten().clone()
