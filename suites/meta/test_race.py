@@ -162,7 +162,7 @@ def test_every_op_of_the_catalogs_has_a_case_and_tiles() -> None:
         case = case_of(spec, 64, plan.size, tiles_of(spec, plan)[0])
         assert (case.axes["heads"], case.axes["rope_dim"], case.axes["seq"]) == (32, 64, 4096)
         (name,) = spec.tiles
-        assert len(tiles_of(spec, plan)) == sum(v in plan.tiles for v in spec.tiles[name]) == 3
+        assert len(tiles_of(spec, plan)) == sum(v in plan.tiles for v in spec.tiles[name]) >= 3
 
 
 @pytest.mark.parametrize(
