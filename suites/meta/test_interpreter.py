@@ -51,6 +51,24 @@ def cast_kernel(X, OUT, N: tl.constexpr):
 
 
 @triton.jit
+def towards_zero_kernel(X, OUT, N: tl.constexpr):
+    lane = tl.arange(0, N)
+    tl.store(OUT + lane, tl.load(X + lane).to(tl.bfloat16, fp_downcast_rounding="rtz"))
+
+
+@triton.jit
+def fma_kernel(X, Y, Z, OUT, N: tl.constexpr):
+    lane = tl.arange(0, N)
+    tl.store(OUT + lane, tl.fma(tl.load(X + lane), tl.load(Y + lane), tl.load(Z + lane)))
+
+
+@triton.jit
+def eighth_kernel(X, OUT, N: tl.constexpr):
+    lane = tl.arange(0, N)
+    tl.store(OUT + lane, tl.load(X + lane).to(tl.float8e4b15).to(tl.float32))
+
+
+@triton.jit
 def constant_kernel(X, OUT, factor, N: tl.constexpr):
     lane = tl.arange(0, N)
     tl.store(OUT + lane, tl.load(X + lane) * 1.1 + tl.full((N,), 0.3, tl.bfloat16) * factor)
@@ -243,6 +261,31 @@ def test_fma_rounds_once() -> None:
         error = abs(Fraction(float(value)) - truth)
         assert error <= min(abs(Fraction(float(n)) - truth) for n in (below, above))
     assert (actual != x * y + z).any()
+
+
+def test_a_kernel_rounds_its_fma_once() -> None:
+    """(1 + e)(1 - e) - 1 is -e^2, of which two roundings leave nothing."""
+    e = 2.0**-13
+    x, y, z = (torch.full((4,), value) for value in (1 + e, 1 - e, -1.0))
+    out = torch.empty_like(x)
+    fma_kernel[(1,)](x, y, z, out, N=4)
+    assert_same_bits(out, torch.full((4,), -(e**2)))
+    assert ((x * y + z) == 0).all()
+
+
+def test_a_cast_that_asks_for_it_rounds_towards_zero() -> None:
+    """For bfloat16 that is cutting off the lower half of the bits."""
+    halves = torch.randint(-(2**31), 2**31, (LANES,), dtype=torch.int64).to(torch.int32)
+    x = halves.view(torch.float32).nan_to_num(nan=1 / 3)
+    out = torch.empty(LANES, dtype=torch.bfloat16)
+    towards_zero_kernel[(1,)](x, out, N=LANES)
+    assert_same_bits(out, (x.view(torch.int32) >> 16).to(torch.int16).view(torch.bfloat16))
+
+
+def test_a_float8_that_no_gpu_here_has_is_refused() -> None:
+    x = torch.ones(4)
+    with pytest.raises(Exception, match="Expected a float8 type of sm_90, but got fp8e4b15"):
+        eighth_kernel[(1,)](x, torch.empty_like(x), N=4)
 
 
 STOCK = """
