@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import select
 import signal
 import sys
 import tempfile
-import traceback
 from pathlib import Path
 from types import FrameType
 
@@ -18,9 +15,9 @@ from .bench.command import bench
 from .codegen.command import codegen
 from .doctor import doctor
 from .dumps.command import dumps
+from .ending import ended
 from .gate.command import gate
 from .gate.save import baseline
-from .git import Refused
 from .history.command import history
 from .history.nightly import nightly
 from .mutation.command import mutate
@@ -30,8 +27,6 @@ from .report import report
 from .tiers.command import run as run_cases
 from .triage.command import triage
 from .verdict import Exit
-
-CLOSED_PIPE = 128 + signal.SIGPIPE  # what a shell says of a program that such a pipe has ended
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -108,65 +103,8 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """The exit code of one command line; a pipe that nobody reads any more ends it quietly."""
-    try:
-        code = _run(arguments)
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except BrokenPipeError:
-        for stream in (1, 2):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)  # what is still to be flushed
-        return CLOSED_PIPE
-    return code
-
-
-def _of_closed_pipe(error: SystemExit) -> bool:
-    """Whether click or rich ended us since nobody reads stdout or stderr any more.
-
-    Rich puts another stdout in its place, and click raises only when it has handled the error.
-    """
-    watch = select.poll()
-    for stream in (1, 2):
-        watch.register(stream, 0)
-    unread = any(event & select.POLLERR for _, event in watch.poll(0))
-    return unread or isinstance(error.__context__, BrokenPipeError)
-
-
-def _run(arguments: list[str]) -> int:
-    try:
-        return int(cli.main(arguments, prog_name="parity", standalone_mode=False) or 0)
-    except Refused as error:
-        return _refuse(str(error), error.code)
-    except click.ClickException as error:
-        return _refuse(error.format_message(), Exit.USAGE)
-    except ValueError as error:
-        return _refuse(str(error), Exit.USAGE)
-    except (KeyboardInterrupt, click.Abort):
-        return _refuse("Interrupted before anything could be compared.", Exit.INTERRUPTED)
-    except SystemExit as error:
-        if _of_closed_pipe(error):
-            raise BrokenPipeError from error
-        # code under test that exits while it is imported must not choose our exit code
-        sentence = f"Expected to finish but was ended by sys.exit({error.code})."
-        return _refuse(sentence, Exit.FAULT)
-    except Exception as error:  # noqa: BLE001 - the exit code must not read as a verdict
-        return _fault(error)
-
-
-def _fault(error: Exception) -> int:
-    if isinstance(error, OSError) and ".parity" in Path(str(error.filename)).parts:
-        return _refuse(
-            f"Expected to find {error.filename} as it was but the system says: {error.strerror}; "
-            "leave .parity alone while a command runs, and run it again.",
-            Exit.INTERRUPTED,
-        )
-    traceback.print_exception(error)
-    return _refuse(f"Fault of parity itself, please report it: {error}", Exit.FAULT)
-
-
-def _refuse(sentence: str, code: Exit) -> int:
-    click.echo(sentence, err=True)
-    return code
+    """The exit code of one command line."""
+    return ended(lambda: cli.main(arguments, prog_name="parity", standalone_mode=False))
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -233,7 +233,8 @@ def listing(project: Path, run: str | None) -> tuple[str, list[Failure]]:
         if found := [*failures, *_listed(item, hazards)]:
             others = f"; none in {newer} newer, the last of them {title(runs[0])}" if newer else ""
             return f"Failures and hazards of run {title(item)}{others}:", found
-    return f"No failure and no hazard in {len(runs)} runs, the newest {title(runs[0])}.", []
+    older = f", nor in {len(runs) - 1} older ones" if runs[1:] else ""
+    return f"No failure and no hazard in run {title(runs[0])}{older}.", []
 
 
 def _listed(run: Run, shown: Iterable[tuple[Record, Finding, str]]) -> Iterator[Failure]:

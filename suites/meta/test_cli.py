@@ -19,6 +19,7 @@ from rich.console import Console
 
 from parity import cli
 from parity.case import Case
+from parity.ending import CLOSED_PIPE
 from parity.exports import ExportFile, export_json, refuse_unwritable
 from parity.git import Refused
 from parity.manual import commands
@@ -234,9 +235,20 @@ def unread(folder: Path, *arguments: str, stream: str = "stdout") -> tuple[int, 
 
 def test_a_pipe_that_nobody_reads_ends_a_command_quietly(here: Path) -> None:
     """As `parity ... | head` does; the tests of run and report have the cases with results."""
-    assert unread(here, "--help") == (cli.CLOSED_PIPE, "")
-    assert unread(here, "nonsense", stream="stderr") == (cli.CLOSED_PIPE, "")
+    assert unread(here, "--help") == (CLOSED_PIPE, "")
+    assert unread(here, "nonsense", stream="stderr") == (CLOSED_PIPE, "")
     assert unread(here, "nonsense")[0] == Exit.USAGE
+
+
+def test_a_full_disk_is_no_fault_of_ours(here: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "parity", "--help"]
+        streams: Any = {"stdout": full, "stderr": subprocess.PIPE}
+        ran = subprocess.run(command, cwd=here, env=environment, check=False, **streams)
+    assert ran.returncode == Exit.INTERRUPTED
+    assert ran.stderr.decode().startswith("Expected room for what is written but the system says: ")
+    assert ran.stderr.count(b"\n") == 1
 
 
 def record(
@@ -310,7 +322,7 @@ def test_the_list_says_which_run_it_is_of(here: Path, capsys: pytest.CaptureFixt
     assert cli.run(["replay", "--list"]) == Exit.OK
     told = "(gate of 2026-11-30T15:30:50+0000, head main at 000000000000)"
     output = capsys.readouterr()
-    assert output.err == f"No failure and no hazard in 3 runs, the newest c {told}.\n"
+    assert output.err == f"No failure and no hazard in run c {told}, nor in 2 older ones.\n"
     runs[0].save_case(CASE)
     runs[0].add(record(WRONG))
     os.utime(runs[0].folder, (0, 0))

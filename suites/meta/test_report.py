@@ -22,6 +22,7 @@ from jsonschema import Draft202012Validator
 from markdown_it import MarkdownIt
 
 from parity import cli
+from parity.ending import CLOSED_PIPE
 from parity.mutation import outcomes
 from parity.mutation.mutants import Mutant
 from parity.mutation.outcomes import Outcome
@@ -306,7 +307,7 @@ def test_it_says_which_gate_is_shown_and_which_newer_one_did_not_end(
 
 def test_a_report_that_nobody_reads_ends_quietly(workspace: Path) -> None:
     code, told = unread(workspace, "report", "red")
-    assert (code, told[:8]) == (cli.CLOSED_PIPE, "Run red ")
+    assert (code, told[:8]) == (CLOSED_PIPE, "Run red ")
     assert told.count("\n") == 1
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from parity import cli
 from parity.case import Case
+from parity.ending import CLOSED_PIPE
 from parity.record import Finding, Record, as_lines, read
 from parity.tiers.case_file import read_cases
 from parity.tiers.command import _alone
@@ -184,7 +185,7 @@ def test_records_that_a_killed_process_left_unfinished(
 
 def test_a_run_whose_output_nobody_reads_keeps_its_records(project: Path) -> None:
     arguments = ["run", "--cases", "cases.jsonl", "--output", "here.jsonl"]
-    assert unread(project, *arguments) == (cli.CLOSED_PIPE, "")
+    assert unread(project, *arguments) == (CLOSED_PIPE, "")
     (kept,) = project.glob(".parity/runs/*/records-head.jsonl")
     assert [*read(kept)] == [*read(project / "here.jsonl")]
     assert len([*read(kept)]) == len(CASES)
