@@ -138,11 +138,12 @@ def pytest_configure(config: pytest.Config) -> None:
         leases.lease()
     tier = prepare()
     profile = _choice(config, "profile", PROFILES)
-    seed = _option(config, "seed")
-    if not seed.isdecimal():
-        raise pytest.UsageError(f"Expected --parity-seed as a whole number but got {seed!r}.")
+    seed = _seed(config)
     run = workerinput.get("parity_run") or time.strftime("%Y%m%d-%H%M%S") + f"-{os.getpid()}"
-    ops = _option(config, "ops") or configured(config.rootpath)
+    try:
+        ops = _option(config, "ops") or configured(config.rootpath)
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from error
     config.stash[_TIER] = tier
     config.stash[_PROFILE] = profile
     config.stash[_SESSION] = Session(
@@ -150,7 +151,7 @@ def pytest_configure(config: pytest.Config) -> None:
         run=Run(config.rootpath / ".parity" / "runs" / run),
         worker=workerinput.get("workerid", "main"),
         ops=ops,
-        seed=int(seed),
+        seed=seed,
         profile=PROFILES[profile],
     )
     settings.register_profile(
@@ -172,6 +173,13 @@ _PROFILE = pytest.StashKey[str]()
 def _option(config: pytest.Config, name: str) -> str:
     given = config.getoption(f"--parity-{name}")
     return str(config.getini(f"parity_{name}") if given is None else given)
+
+
+def _seed(config: pytest.Config) -> int:
+    seed = _option(config, "seed")
+    if not seed.isdecimal():
+        raise pytest.UsageError(f"Expected --parity-seed as a whole number but got {seed!r}.")
+    return int(seed)
 
 
 def _choice(config: pytest.Config, name: str, allowed: dict[str, Profile]) -> str:
@@ -220,15 +228,22 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "parity_case" not in metafunc.fixturenames:
         return
     session = metafunc.config.stash[_SESSION]
-    specs = session.specs
-    mark = metafunc.definition.get_closest_marker("parity_op")
-    names = mark.args if mark else tuple(specs)
-    if unknown := set(names) - set(specs):
-        raise pytest.UsageError(f"Expected ops among {sorted(specs)} but got {sorted(unknown)}.")
-    cases = [case for name in names for case in session.cases(specs[name])]
-    if not cases:
-        raise pytest.UsageError("Expected the name of an op in the mark parity_op but got none.")
+    try:
+        cases = _cases(session, metafunc.definition.get_closest_marker("parity_op"))
+    except ValueError as error:
+        raise pytest.Collector.CollectError(str(error)) from error  # told without a traceback
     metafunc.parametrize("parity_case", cases, ids=[f"{case.op}-{case.id}" for case in cases])
+
+
+def _cases(session: Session, mark: pytest.Mark | None) -> list[Case]:
+    """The planned cases of the ops that a mark names, or of all; ValueError if it names none."""
+    names = mark.args if mark else tuple(session.specs)
+    if unknown := set(names) - set(session.specs):
+        raise ValueError(f"Expected ops among {sorted(session.specs)} but got {sorted(unknown)}.")
+    cases = [case for name in names for case in session.cases(session.specs[name])]
+    if not cases:
+        raise ValueError("Expected the name of an op in the mark parity_op but got none.")
+    return cases
 
 
 @pytest.hookimpl(wrapper=True)
