@@ -126,9 +126,9 @@ def _judges(lab: Lab, subject: Subject, request: Request, journal: Journal) -> I
 
 
 def _cases(request: Request, spec: OpSpec) -> list[Case]:
-    """The kept cases of an op, then those that the gate plans."""
+    """The cases that the code under test keeps of an op, then those that the gate plans."""
     planned = plan(spec, request.cases_per_op, request.case_seed)
-    both = [*kept(request.project, spec), *planned]
+    both = [*kept(request.root or request.project, spec), *planned]
     return list({case.id: case for case in both}.values())
 
 

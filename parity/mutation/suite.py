@@ -58,8 +58,9 @@ class _First:
 
     def _note(self, report: pytest.TestReport | pytest.CollectReport) -> None:
         if report.failed and not self.name:
-            self.name = report.nodeid
-            self.sentence = report.longreprtext.strip().splitlines()[-1]
+            crash = getattr(report.longrepr, "reprcrash", None)
+            text = crash.message if crash else report.longreprtext.strip().splitlines()[-1]
+            self.name, self.sentence = report.nodeid, text.partition("\n")[0]
 
 
 class _Tracer:

@@ -154,10 +154,10 @@ ELSEWHERE = {
     "parity mutate": "suites/meta/test_mutate.py",
     "parity mutate --json FILE": "suites/meta/test_mutate.py",
     "parity mutate --json ours.json": "suites/meta/test_mutate.py",
-    "parity mutate --sample 40 --seed 1": "suites/meta/test_mutate.py",
-    "parity mutate --suite suites/meta/usual_suite.py --json usual.json": (
+    "parity mutate --ops parity --suite suites/meta/usual_suite.py --json usual.json": (
         "suites/meta/test_mutate.py"
     ),
+    "parity mutate --sample 40 --seed 1": "suites/meta/test_mutate.py",
     "parity mutate --suite tests/test_rope.py": "suites/meta/test_mutate.py",
     "parity nightly": NIGHTLY,
     "parity nightly --history /mnt/nights --machine h200": NIGHTLY,
@@ -171,6 +171,7 @@ ELSEWHERE = {
     "torchrun --nproc-per-node=4 -m pytest tests/unit_tests": "suites/meta/test_triage_run.py",
     "pytest -p parity.pytest_plugin": "suites/meta/test_own_op.py",
     "python -m suites.meta.golden.browse": "suites/meta/test_report_page.py",
+    "python -m suites.meta.mutant_table ours.json usual.json": "suites/meta/test_mutate.py",
     "torchrun --nproc-per-node=4 -m pytest suites/distributed": "suites/distributed/conftest.py",
     'make test ARGS="suites/distributed"': ".ci/run",
     'git push origin "$empty:refs/heads/parity-history"': "docs/ci.md",  # test_ci_recipes.py
@@ -189,6 +190,7 @@ NOT_RUN = {
     "parity gate --ops megatron --base-root DIR --head-root DIR": MEGATRON,
     "parity gate --ops megatron --base-root main --head-root pr6343": MEGATRON,
     "parity gate --ops megatron --repo PATH --base REF --head REF": MEGATRON,
+    "parity mutate --ops megatron --root .parity/megatron/0.14.0 --sample 6": MEGATRON,
     "parity mutate --ops megatron --root DIR": MEGATRON,
     "parity race": A_GPU,
     "parity race --ops parity --only concat --json race.json": A_GPU,

@@ -104,12 +104,12 @@ def test_an_older_record_without_hazards_is_read(tmp_path: Path) -> None:
 
 def test_a_crash_at_any_byte_costs_the_last_record_only(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
-    path.write_text(as_lines([PASSED, FULL]))
+    path.write_text(as_lines([PASSED, PASSED, FULL]))
     whole = path.read_bytes()
     first = whole.index(b"\n") + 1
     for length in (*range(0, len(whole), 37), first, len(whole)):
         path.write_bytes(whole[:length])
-        left = [PASSED, FULL][: whole[:length].count(b"\n")]
+        left = [PASSED, PASSED, FULL][: whole[:length].count(b"\n")]
         assert list(read(path)) == left
         mend(path)
         append(path, FULL)

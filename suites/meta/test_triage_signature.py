@@ -221,7 +221,7 @@ INSIDE = "in tests.test_a.test_x"
         ("lib/rope.py", "lib/rope.py:go"),
         ("../../lib/rope.py", "lib/rope.py:go"),
         ("/a/tests/helper.py", f"helper.py:go < {INSIDE}"),
-        ("/tests/a/b/rope.py", "rope.py:go"),  # of an absolute path only the last folder counts
+        ("/a/tests/b/rope.py", "rope.py:go"),  # of an absolute path only the last folder counts
         ("tests/a/b/helper.py", f"tests/a/b/helper.py:go < {INSIDE}"),
         ("a/unit_tests/helper.py", f"a/unit_tests/helper.py:go < {INSIDE}"),
         ("/a/conftest.py", f"conftest.py:go < {INSIDE}"),
@@ -259,7 +259,7 @@ def test_a_message_inside_a_traceback(text: str, kind: str, exact: str) -> None:
 
 
 def test_a_bare_assertion_is_told_by_its_line() -> None:
-    lines = ">       x = f()\n>       assert x == []\nE       assert [1] == []\n"
+    lines = ">       x = f()\n>       x = g(x)\n>       assert x == []\nE       assert [1] == []\n"
     found = failure("t", "", lines)
     assert found.kind == "AssertionError: assert [N] == [] in assert x == []"
     assert failure("t", "", "E       assert [1] == []\n").kind == "AssertionError: assert [N] == []"
