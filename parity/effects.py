@@ -69,13 +69,12 @@ class Allocations(TorchDispatchMode):
         size = tensor.untyped_storage().nbytes()
         image_of = _image if size <= _SMALL else _image.__wrapped__
         image = image_of(size // tensor.element_size(), tensor.dtype, poison)
-        before = image.on(tensor.device)
-        buffer = before.clone()
+        buffer = image.on(tensor.device).clone()
         _, _, start = image.places[""]
         fresh = view(buffer, (tensor.size(), tensor.stride(), start))
         if not poison:
             fresh.copy_(tensor)
-        self.made.append(Allocation(self.phase, Guarded(fresh, buffer, before, image, "")))
+        self.made.append(Allocation(self.phase, Guarded(fresh, buffer, tensor.device, image, "")))
         return fresh
 
 

@@ -22,7 +22,7 @@ class Image:
     """What a buffer holds when it is handed out, and which of its elements are whose.
 
     ``places`` are size, stride and offset of each tensor in it, everything else is a guard;
-    ``build`` gives the whole buffer on a device, 1-D, which nobody writes.
+    ``build`` gives the whole buffer, 1-D, which but on the host is new every time.
     """
 
     places: Mapping[str, Memory]
@@ -52,24 +52,29 @@ class Image:
 
     def fresh(self, device: torch.device) -> dict[str, Guarded]:
         """The tensors in a buffer of their own on a device; one tensor for all names of a place."""
-        before = self.on(device)
-        buffer = before.clone()
+        new = device.type != "cpu" and device not in self._copies
+        buffer = self.build(device) if new else self.on(device).clone()
         views = {where: view(buffer, where) for where in self.places.values()}
         return {
-            name: Guarded(views[where], buffer, before, self, name)
+            name: Guarded(views[where], buffer, device, self, name)
             for name, where in self.places.items()
         }
 
 
 @dataclass(frozen=True, eq=False)
 class Guarded:
-    """A tensor, the buffer it lies in (its whole storage, 1-D), and what that held at the start."""
+    """A tensor, and the buffer it lies in: its whole storage, 1-D."""
 
     tensor: torch.Tensor
     buffer: torch.Tensor
-    before: torch.Tensor
+    device: torch.device
     image: Image
     name: str
+
+    @property
+    def before(self) -> torch.Tensor:
+        """What the buffer held at the start, to be read only; most runs need not ask."""
+        return self.image.on(self.device)
 
     def changed(
         self, since: torch.Tensor | None = None, until: torch.Tensor | None = None

@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import prod
+from typing import Any
 
 import torch
 
@@ -17,6 +19,7 @@ from .spec import OpSpec
 from .storage import Arrangement, arrangement
 
 Lent = Mapping[Image, Mapping[str, Guarded]]  # the tensors of buffers that are used once more
+KEPT = 2**20  # elements of the largest image that is kept for other runs
 GUARD = 64  # least guard elements on each side; a multiple keeps the alignment of real tensors
 
 
@@ -96,8 +99,8 @@ def build_inputs(
     """Fresh tensors of a case on a device; the same case always gives the same bits.
 
     ``given`` replaces the values of tensors and incoming gradients (``<output>.grad``) by name: a
-    relation between two cases hands one the data of the other.  ``lent`` are buffers that it may
-    use where it needs the same.
+    relation between two cases hands one the data of the other, which nobody may write afterwards.
+    ``lent`` are buffers that it may use where it needs the same.
     """
     given = given or {}
     axes = dims(case)
@@ -109,8 +112,7 @@ def build_inputs(
     shared = arrangement(case) or Arrangement()
     for names in _storages(spec, case, parts):
         first = kinds[names[0]]
-        laid = place if first.kind == "data" else _placed_once
-        image = laid(
+        image = _placed(
             tuple((name, parts[name]) for name in names[:: -1 if shared.last_first else 1]),
             dtype_of(first, case),
             guard,
@@ -148,7 +150,7 @@ def _gradient(inputs: Inputs, name: str, shape: tuple[int, ...], dtype: torch.dt
             values = random_values(inputs.spec, inputs.case, key[0], shape)
         guard = _guard_elements(inputs.case, inputs.rows)
         part = Part(name, shape, inputs.case.variants[key[0]], values.to)
-        inputs.images[key] = place([(name, part)], dtype, guard)
+        inputs.images[key] = _placed(((name, part),), dtype, guard)
     return inputs.images[key]
 
 
@@ -200,8 +202,13 @@ def _guard_elements(case: Case, axes: Mapping[str, int]) -> int:
     return GUARD * (2 + (max(tile, 16) * row) // GUARD)
 
 
-# Tables and packing, which all runs of a case have in common: one image of each.
-_placed_once = lru_cache(maxsize=32)(place)
+def _placed(parts: tuple[tuple[str, Part], ...], *how: Any, **more: Any) -> Image:
+    """One image for all runs that ask for the same, unless it is too large to be kept."""
+    once = sum(prod(part.size) for _, part in parts) <= KEPT
+    return (_placed_once if once else place)(parts, *how, **more)
+
+
+_placed_once = lru_cache(maxsize=32)(place)  # more than all runs of a case need
 
 
 def _fresh(
