@@ -38,6 +38,8 @@ FOLDER = click.Path(path_type=Path)
 def gate(resume: bool, **options: Path | str | int | None) -> int:
     """Run every case on base and on head, and tell which failures the change causes."""
     from ..arms import project_root, workspace
+    from ..reports import terminal
+    from ..reports.plain import plain
     from ..runs import Run
     from .request import unfinished
 
@@ -48,6 +50,8 @@ def gate(resume: bool, **options: Path | str | int | None) -> int:
         )
     with deferred():
         run, request = unfinished(project) if resume else (None, _request(options))
+        if run is not None:
+            click.echo(plain(f"Going on with run {terminal.title(run)}"), err=True)
         with request.arms(project) as arms:
             return _compare(run or Run.create(workspace(project)), arms, request)
 

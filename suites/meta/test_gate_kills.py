@@ -120,7 +120,9 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_a_gate_killed_twice_gives_the_same_report(here: Path) -> None:
+def test_a_gate_killed_twice_gives_the_same_report(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Once among the planned cases, with a line cut off, and once while it shrinks."""
     assert cli.run(GATE) == Exit.REGRESSION
     whole = newest(here)
@@ -132,6 +134,7 @@ def test_a_gate_killed_twice_gives_the_same_report(here: Path) -> None:
     killed(here, started("gate", "--resume"), "probes-head", 1)
     assert cli.run(["gate", "--resume"]) == Exit.REGRESSION
     assert newest(here) == stopped
+    assert f"Going on with run {stopped.id} (gate of " in capsys.readouterr().err
     for arm in ("base", "head"):
         ran = Counter(record.case_id for record in stopped.recorded("records", arm))
         assert set(ran.values()) == {1}
