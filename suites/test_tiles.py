@@ -18,6 +18,7 @@ def test_warps_are_a_power_of_two_for_every_tile() -> None:
     """Three warps compile on no GPU, and the interpreter ignores the number."""
     assert {choose_warps(elements) for elements in range(1, 10_000)} == {1, 2, 4, 8}
     assert [choose_warps(512 * n) for n in (1, 2, 3, 4, 7, 8, 40)] == [1, 2, 2, 4, 4, 8, 8]
+    assert [choose_warps(512 * n - 1) for n in (2, 4, 8)] == [1, 2, 4]
 
 
 def test_every_tile_that_is_offered_is_an_axis_of_every_op() -> None:
