@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..record import write_json
+from ..exports import export_json, refuse_unwritable
 from .workloads import OURS, Workload, backward, buffers, copy, forward
 
 SHAPES = ((4096, 64, 512, 64), (4096, 128, 128, 64))
@@ -25,6 +25,10 @@ def main() -> None:
     """Print a table and write every figure to the file named on the command line."""
     import torch
 
+    if len(sys.argv) != 2:
+        raise SystemExit("Expected one file for the figures; name it, as in sweep.json.")
+    file = Path(sys.argv[1])
+    refuse_unwritable(file)
     rows: list[dict[str, Any]] = []
     with torch.cuda.stream(torch.cuda.Stream()):
         for work in _workloads():
@@ -33,7 +37,7 @@ def main() -> None:
                 rows += found
                 sys.stdout.write("\n".join(_lines(work, is_backward, found)) + "\n")
                 sys.stdout.flush()
-    write_json(Path(sys.argv[1]), {"schema_version": 1, "rows": rows})
+    export_json(file, {"schema_version": 1, "rows": rows})
 
 
 def _workloads() -> Iterator[Workload]:

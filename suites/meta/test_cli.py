@@ -18,6 +18,7 @@ import pytest
 from rich.console import Console
 
 from parity import cli
+from parity.bench import sweep
 from parity.case import Case
 from parity.ending import CLOSED_PIPE
 from parity.exports import ExportFile, export_json, refuse_unwritable
@@ -139,6 +140,19 @@ def test_a_run_whose_folder_was_removed_takes_no_record(here: Path) -> None:
     with pytest.raises(Refused, match="somebody has removed it"):
         run.save_case(CASE)
     assert not run.folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [([], "Expected one file for the figures"), (["folder"], "Expected to write folder but the")],
+)
+def test_the_sweep_looks_at_its_file_first(
+    here: Path, arguments: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "folder").mkdir()
+    monkeypatch.setattr(sys, "argv", ["sweep", *arguments])
+    with pytest.raises((SystemExit, ValueError), match=sentence):
+        sweep.main()
 
 
 def test_an_export_makes_its_folder_and_leaves_pipes_and_devices_in_place(tmp_path: Path) -> None:
