@@ -130,7 +130,7 @@ def test_a_broken_line_that_no_crash_explains_is_named(tmp_path: Path, line: str
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    path = tmp_path / "text"
+    path = tmp_path / "new" / "folder" / "text"
     write_text(path, "before é")
     with pytest.raises(UnicodeEncodeError):
         write_text(path, "after \ud800")

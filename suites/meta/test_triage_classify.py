@@ -406,7 +406,25 @@ def test_node_ids(classname: str, name: str, file: str, expected: str) -> None:
 
 
 def test_a_class_of_another_file_is_not_named_twice() -> None:
-    assert node_id("other.TestA", "test_x", "suites/check.py") == "suites/check.py::test_x"
+    for other in ("other.TestA", "a_module_elsewhere.TestA"):
+        assert node_id(other, "test_x", "suites/check.py") == "suites/check.py::test_x"
+
+
+def test_parameters_keep_their_separators() -> None:
+    assert key("tests/a.py::test_x[a::b/c]") == "tests.a.test_x[a::b/c]"
+    assert node_id("tests.test_a", "test_x") == "tests/test_a.py::test_x"
+
+
+@pytest.mark.parametrize(
+    ("status", "sentence"),
+    [
+        ("lost", "Expected a status among .* but got 'lost'."),
+        ("failed", "got status 'failed' with 0 failures."),
+    ],
+)
+def test_an_outcome_that_contradicts_itself_is_refused(status: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        Outcome(X, status)
 
 
 def test_what_ranks_say_of_one_test_comes_together() -> None:

@@ -200,14 +200,73 @@ def test_siblings_are_compared_without_their_parameters() -> None:
     assert one.sibling == other.sibling
 
 
-@pytest.mark.parametrize("said", ["test setup failure", "collection failure"])
-def test_old_pytest_gives_no_message(said: str) -> None:
+@pytest.mark.parametrize(
+    ("parameters", "said", "sibling"),
+    [
+        ("fp32-thd", "'thd'", "'N'"),
+        ("fp32-thd", "'fp32-thd'", "'N'"),  # the longest word first
+        ("x[1]-thd", "'x[1]'", "'N'"),
+        ("ab-8", "ab", "N"),
+        ("a-8", "a word", "a word"),  # one letter is in every sentence
+    ],
+)
+def test_words_that_a_parameter_brings(parameters: str, said: str, sibling: str) -> None:
+    found = failure(f"tests/test_a.py::test_x[{parameters}]", f"KeyError: {said}", "")
+    assert found.sibling == f"KeyError: {sibling}"
+
+
+@pytest.mark.parametrize(
+    ("said", "phase"),
+    [
+        ("test setup failure", "setup"),
+        ("collection failure", "collect"),
+        ('failed on teardown with "ValueError: rows"', "teardown"),
+        ("ValueError: rows", "call"),
+    ],
+)
+def test_the_phase_of_a_failure(said: str, phase: str) -> None:
     text = "E   ValueError: rows\n\nrope.py:3: ValueError"
-    assert failure("tests/test_a.py::test_x", said, text).kind == "ValueError: rows"
+    found = failure("tests/test_a.py::test_x", said, text)
+    assert (found.kind, found.phase) == ("ValueError: rows", phase)
+
+
+@pytest.mark.parametrize(
+    ("message", "kind", "expected"),
+    [
+        ("a.b.RowError: odd", "a.b.RowError", "RowError: odd"),
+        ("odd rows", "a.b.RowError", "RowError: odd rows"),
+        ("Rows: odd", "ValueError", "ValueError: Rows: odd"),
+        ("rows: odd", "", "rows: odd"),
+        ("ValueError", "", "ValueError"),
+    ],
+)
+def test_the_class_of_an_error(message: str, kind: str, expected: str) -> None:
+    assert failure("t", message, "", kind=kind).kind == expected
+
+
+def test_only_an_assertion_is_told_together_with_its_test() -> None:
+    assert failure("t", "AssertionError: odd", "").place == "in t"
+    text = native(TEST, last="ValueError: odd")
+    assert failure("tests/test_a.py::test_x", "", text).place == ""
+
+
+@pytest.mark.parametrize(
+    ("lines", "place"),
+    [
+        (["def go():", ">   x", "E   odd", "", "lib/a.py:1: ValueError"], "lib/a.py:go"),
+        (["def f():", "lib/a.py:2: ", "lib/b.py:1: ValueError"], "lib/b.py:<module>"),
+        (["def f():", "_ _ _ _", "E   odd", "lib/b.py:1: ValueError"], "lib/b.py:<module>"),
+    ],
+)
+def test_frames_of_the_long_style(lines: list[str], place: str) -> None:
+    found = failure("tests/test_a.py::test_x", "", "\n".join(lines))
+    assert found.place == place
+    assert found.kind.startswith("ValueError: ")
 
 
 def test_a_coloured_message_and_no_message_at_all() -> None:
     assert failure("t", "\x1b[31mValueError: no\x1b[0m", "").kind == "ValueError: no"
+    assert failure("t", "", "\x1b[31mE   ValueError: no\x1b[0m").kind == "ValueError: no"
     assert failure("t", "", "").signature == "no message | in t"
 
 
