@@ -28,6 +28,7 @@ from .refusals import refuses
 from .relations import relates
 from .sharing import shared_gradients
 from .spec import OpSpec, Unsupported
+from .trial import keeps_lent
 from .watching import everything_watched, moved
 
 # Checks that call the candidate again.  Each picks one variation by the seed of the case, which
@@ -36,6 +37,7 @@ EXTRAS: tuple[Callable[[Evidence], tuple[str, list[Finding]]], ...] = (
     refuses,
     relates,
     behaves,
+    keeps_lent,
 )
 
 

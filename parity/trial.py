@@ -11,6 +11,7 @@ import torch
 from .comparators import Mismatch
 from .effects import Allocations
 from .evidence import Evidence
+from .guards import all_alike
 from .inputs import Inputs, all_on_host, incoming_gradient
 from .observe import call_arguments, candidate_function, feed, new_leaves
 from .oracle import Tensors, by_output, differentiate
@@ -32,6 +33,19 @@ class Trial:
 def again(evidence: Evidence) -> Inputs:
     """The inputs of the case afresh, as they were before the candidate ran."""
     return evidence.seen.inputs.afresh(evidence.seen.lent)
+
+
+def keeps_lent(evidence: Evidence) -> tuple[str, list[Finding]]:
+    """No further run changed what it was lent; the check of the first run asks the same."""
+    lent = [item for items in evidence.seen.lent.values() for item in items.values()]
+    if not lent or all_alike([(item.before, item.buffer) for item in lent]):
+        return "", []
+    written = [item.name for item in lent if any(len(part) for part in item.changed())]
+    phrase = "to stay as it was but a further run on the same tensors changed it."
+    return "", [
+        Finding("inputs_unchanged", name, "written later", sentence=f"Expected {name} {phrase}")
+        for name in written
+    ]
 
 
 def run(

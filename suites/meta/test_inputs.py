@@ -1,10 +1,14 @@
 """Tensors of a case and the plan of cases."""
 
 import hashlib
+from dataclasses import replace
+from itertools import count
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from parity.case import Case
 from parity.catalog import resolve
@@ -12,7 +16,9 @@ from parity.generate import FAR, SERVED, choices, coverage, plan
 from parity.guards import HOST, bits, tensor_bytes
 from parity.inputs import Inputs, build_inputs
 from parity.observe import Observation
+from parity.reference.out_of_place import fused_mla_rope_out_of_place
 from parity.rope_tables import Table
+from parity.runner import run_case
 from parity.spec import OpSpec
 from parity.values import table_angles
 
@@ -94,6 +100,38 @@ def test_a_further_run_reads_only_tables_that_the_first_left_alone(where: str | 
     assert ("cos" in shared, "sin" in shared) == (where in (None, "sin"), where != "sin")
     for name, item in built().tensors.items():
         assert torch.equal(bits(again.tensors[name].buffer), bits(item.buffer))
+
+
+ROTATION = replace(
+    resolve("parity")["fused_mla_rope_out_of_place"],
+    candidate=f"{__name__}:writes_later",
+    tiles={},
+    refuses=(),
+    validating=None,
+    outside="unspecified",
+    twin=None,
+)
+CALLS = count()
+
+
+def writes_later(*, cos: Tensor, **rest: Any) -> Tensor:
+    """Every call but the first writes into a row of the table that no position needs."""
+    if next(CALLS):
+        cos[-1] = 2
+    return fused_mla_rope_out_of_place(cos=cos, **rest)
+
+
+def test_a_table_that_a_further_run_wrote_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = next(
+        case
+        for case in plan(ROTATION, 0, 0)
+        if case.layout == "sbhd" and case.axes["spare_positions"] == 3
+    )
+    monkeypatch.setitem(globals(), "CALLS", count())
+    found = {(finding.check, finding.tensor) for finding in run_case(ROTATION, case).findings}
+    assert found == {("inputs_unchanged", "cos")}
+    honest = replace(ROTATION, candidate=ROTATION.reference)
+    assert run_case(honest, case).findings == ()
 
 
 def test_a_far_table_is_what_its_formula_gives_between_nan() -> None:
