@@ -69,7 +69,7 @@ class Observation:
         fixed = [item for item in given if mutable.isdisjoint(item.image.places)]
         device = given[0].buffer.device
         made = [a.guarded for a in self.allocations if a.guarded.buffer.device == device]
-        parts = [(item.before, item.buffer) for item in {i.image: i for i in fixed}.values()]
+        parts = [(i.before, i.buffer) for i in {id(i.buffer): i for i in fixed}.values()]
         parts += [(i.before[part], i.buffer[part]) for i in made for part in guards(i)]
         if parts and all_alike(parts):
             return dict.fromkeys((*fixed, *made), (NOWHERE, NOWHERE))
@@ -77,16 +77,16 @@ class Observation:
 
     @cached_property
     def lent(self) -> Lent:
-        """The buffers of tables and packing, for further runs to read too: to copy what this run
-        left as it was takes longer than the run."""
-        tensors, data = self.inputs.tensors, data_names(self.inputs)
+        """The buffers of tables and packing that the op may not write, for further runs to read
+        too: to copy what this run left as it was takes longer than the run."""
+        own = {i.name for i in self.inputs.spec.inputs if i.kind == "data" or i.mutable}
         whole: dict[Image, dict[str, Guarded]] = {}
-        for name, item in tensors.items():
+        for name, item in self.inputs.tensors.items():
             whole.setdefault(item.image, {})[name] = item
         return {
             image: items
             for image, items in whole.items()
-            if not any(name in data or self._written(item) for name, item in items.items())
+            if own.isdisjoint(items) and not any(map(self._written, items.values()))
         }
 
     def _written(self, item: Guarded) -> bool:

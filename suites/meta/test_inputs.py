@@ -132,6 +132,9 @@ def test_a_table_that_a_further_run_wrote_is_found(monkeypatch: pytest.MonkeyPat
     assert found == {("inputs_unchanged", "cos")}
     honest = replace(ROTATION, candidate=ROTATION.reference)
     assert run_case(honest, case).findings == ()
+    monkeypatch.setitem(globals(), "CALLS", count())
+    inputs = tuple(replace(item, mutable=item.name == "cos") for item in ROTATION.inputs)
+    assert run_case(replace(ROTATION, inputs=inputs), case).findings == ()
 
 
 def test_a_far_table_is_what_its_formula_gives_between_nan() -> None:
