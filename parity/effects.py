@@ -67,7 +67,7 @@ class Allocations(TorchDispatchMode):
 
     def _guard(self, tensor: torch.Tensor, *, poison: bool) -> torch.Tensor:
         size = tensor.untyped_storage().nbytes()
-        image_of = _image if size <= _SMALL else _image.__wrapped__
+        image_of = _kept_image if size <= _SMALL else _image
         image = image_of(size // tensor.element_size(), tensor.dtype, poison)
         buffer = image.on(tensor.device).clone()
         _, _, start = image.places[""]
@@ -78,7 +78,6 @@ class Allocations(TorchDispatchMode):
         return fresh
 
 
-@lru_cache(maxsize=64)
 def _image(span: int, dtype: torch.dtype, poison: bool) -> Image:
     """New memory of ``span`` elements between guards."""
     guard = _GUARD_BYTES // dtype.itemsize
@@ -90,6 +89,9 @@ def _image(span: int, dtype: torch.dtype, poison: bool) -> Image:
         return buffer
 
     return Image({"": ((span,), (1,), guard)}, build)
+
+
+_kept_image = lru_cache(maxsize=64)(_image)
 
 
 @cache

@@ -22,7 +22,8 @@ class Image:
     """What a buffer holds when it is handed out, and which of its elements are whose.
 
     ``places`` are size, stride and offset of each tensor in it, everything else is a guard;
-    ``build`` gives the whole buffer, 1-D, which but on the host is new every time.
+    ``build`` gives the whole buffer, 1-D: on the host to be read only, on any other device a new
+    one at each call, which may be written.
     """
 
     places: Mapping[str, Memory]
@@ -52,6 +53,7 @@ class Image:
 
     def fresh(self, device: torch.device) -> dict[str, Guarded]:
         """The tensors in a buffer of their own on a device; one tensor for all names of a place."""
+        # On a GPU built in place: few runs ask later what it held, and most need no second copy.
         new = device.type != "cpu" and device not in self._copies
         buffer = self.build(device) if new else self.on(device).clone()
         views = {where: view(buffer, where) for where in self.places.values()}

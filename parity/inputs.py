@@ -79,7 +79,8 @@ def on_host(tensor: torch.Tensor) -> torch.Tensor:
 def all_on_host(
     tensors: Mapping[str, torch.Tensor], device: torch.device
 ) -> dict[str, torch.Tensor]:
-    """Copies of several, made when all work on their device is done."""
+    """Copies that no later launch can change, taken in the order of the current stream; when they
+    are returned, all work on the device is done."""
     copies = {
         name: tensor.detach().to(HOST, copy=True, non_blocking=True)
         for name, tensor in tensors.items()
@@ -107,20 +108,7 @@ def build_inputs(
     guard = _guard_elements(case, axes)
     parts = _parts(spec, case, axes, given)
     tables = {n: part.values for n, part in parts.items() if isinstance(part.values, Rows)}
-    kinds = {item.name: item for item in spec.inputs}
-    images: dict[object, Image] = {}
-    shared = arrangement(case) or Arrangement()
-    for names in _storages(spec, case, parts):
-        first = kinds[names[0]]
-        image = _placed(
-            tuple((name, parts[name]) for name in names[:: -1 if shared.last_first else 1]),
-            dtype_of(first, case),
-            guard,
-            between=shared.between,
-            poison=first.kind in TABLES,
-            large=first.name in tables and tables[first.name].count >= BLOCK,
-        )
-        images |= dict.fromkeys(names, image)
+    images = _images(spec, case, parts, tables, guard)
     constants = {name: axes[axis] for name, axis in spec.arguments.items()} | dict(case.flags)
     if len(spec.cp_sizes) > 1 and case.layout == "thd":
         constants |= {"cp_rank": case.cp_rank, "cp_size": case.cp_size}
@@ -200,6 +188,27 @@ def _guard_elements(case: Case, axes: Mapping[str, int]) -> int:
     tile = max([value or 0 for value in case.tile.values()], default=0)
     row = sum(value for name, value in axes.items() if name.endswith("dim"))
     return GUARD * (2 + (max(tile, 16) * row) // GUARD)
+
+
+def _images(
+    spec: OpSpec, case: Case, parts: Mapping[str, Part], tables: Mapping[str, Rows], guard: int
+) -> dict[object, Image]:
+    """The image that each tensor lies in, by name; those of one storage have one."""
+    inputs = {item.name: item for item in spec.inputs}
+    images: dict[object, Image] = {}
+    shared = arrangement(case) or Arrangement()
+    for names in _storages(spec, case, parts):
+        first = inputs[names[0]]
+        image = _placed(
+            tuple((name, parts[name]) for name in names[:: -1 if shared.last_first else 1]),
+            dtype_of(first, case),
+            guard,
+            between=shared.between,
+            poison=first.kind in TABLES,
+            large=first.name in tables and tables[first.name].count >= BLOCK,
+        )
+        images |= dict.fromkeys(names, image)
+    return images
 
 
 def _placed(parts: tuple[tuple[str, Part], ...], *how: Any, **more: Any) -> Image:

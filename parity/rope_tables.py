@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hashlib import _Hash
 
 BLOCK = 1024  # rows of a far table are made, kept and hashed by whole blocks
-FEW = 32  # rows are made and kept by twice as many, and so on up to a block
+FEW = 32  # rows of a shorter table are made by powers of two from here, so that cases share them
 Form = Callable[[torch.Tensor], torch.Tensor]
 
 

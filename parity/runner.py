@@ -31,8 +31,9 @@ from .spec import OpSpec, Unsupported
 from .trial import keeps_lent
 from .watching import everything_watched, moved
 
-# Checks that call the candidate again.  Each picks one variation by the seed of the case, which
-# shrinking keeps, and returns its name (empty if none applies); they wait for a clean first run.
+# Checks that call the candidate again, and one of what all of them left.  Each picks one variation
+# by the seed of the case, which shrinking keeps, and returns its name (empty if none applies); they
+# wait for a clean first run.
 EXTRAS: tuple[Callable[[Evidence], tuple[str, list[Finding]]], ...] = (
     refuses,
     relates,
