@@ -45,7 +45,10 @@ def project_root() -> Path:
 
 
 def workspace(project: Path) -> Path:
-    """The folder for what parity writes; it tells git to ignore it.  Refused where it cannot be."""
+    """The folder for what parity writes, with its folder of runs; it tells git to ignore it.
+
+    Refused where it cannot be.
+    """
     folder = project / ".parity"
     ignore = folder / ".gitignore"
     try:

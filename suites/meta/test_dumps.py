@@ -447,7 +447,9 @@ def test_the_page_on_dumps_says_what_the_command_does() -> None:
 
 def test_nothing_is_left_behind(project: Path) -> None:
     compare(rows(), rows())
-    assert [file.name for file in (project / ".parity").iterdir()] == [".gitignore"]
+    home = project / ".parity"
+    assert {file.name for file in home.iterdir()} == {".gitignore", "runs"}
+    assert not list((home / "runs").iterdir())
 
 
 def test_the_command_line_starts_without_the_libraries() -> None:
