@@ -60,10 +60,7 @@ cli.add_command(triage)
 @click.option("--run", metavar="RUN", help="Look in this run only [default: the newest].")
 @click.option("--ops", metavar="NAME", help="The contracts of a case given as a file.")
 @click.option(
-    "--list",
-    "listed",
-    is_flag=True,
-    help="List the failures and hazards of head in that run.",
+    "--list", "listed", is_flag=True, help="List the failures and hazards of head in that run."
 )
 def replay(case: str | None, run: str | None, ops: str | None, listed: bool) -> int:
     """Run one recorded case again: CASE is an id, as printed with a failure, or a case file."""

@@ -100,7 +100,7 @@ class Session:
 
         self.run.save_case(case)
         record = run_case(self.specs[case.op], case)
-        self.run.append("records", record, by=self.worker)
+        self.run.add(record, by=self.worker)
         return record
 
     def _shrink(self, case: Case, record: Record) -> Case:
@@ -248,8 +248,8 @@ def _cases(session: Session, mark: pytest.Mark | None) -> list[Case]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """A test that asks for ``parity_check`` and passes without a call has compared nothing, and
-    one of whose cases not everything was checked has not passed."""
+    """Let no test pass that compared nothing: it fails where it asks for ``parity_check`` and never
+    calls it, and is skipped where some checks of its cases were NOT_RUN."""
     session = pyfuncitem.config.stash[_SESSION]
     before, gaps_before = len(session.checked), len(session.gaps)
     result = yield

@@ -56,29 +56,28 @@ class Run:
         """Write a case before it runs, so that it can be replayed whatever becomes of it."""
         path = self.case_file(case.id)
         if not path.exists():
-            self._check()
+            self._refuse_if_removed()
             write_json(path, case.to_dict())
 
     def case_file(self, case_id: str) -> Path:
         """Where a case of this run is."""
         return self.folder / "cases" / f"{case_id}.json"
 
-    def add(self, record: Record) -> None:
-        """Add a record of a planned case."""
-        self.append("records", record)
+    def add(self, record: Record, by: str = "") -> None:
+        """Add a record of a planned case; ``by`` is who writes where several do for one arm."""
+        self._append(f"records-{by or record.arm}", record)
 
     def add_probe(self, record: Record) -> None:
         """Add a record of a case that shrinking tried; it is not one of the planned cases."""
-        self.append("probes", record)
+        self._append(f"probes-{record.arm}", record)
 
     def add_repeat(self, record: Record) -> None:
         """Add a record of one more run of a planned case."""
-        self.append("repeats", record)
+        self._append(f"repeats-{record.arm}", record)
 
-    def append(self, what: str, record: Record, by: str = "") -> None:
-        """Add a record to the file of its arm, or of one of several who write."""
-        self._check()
-        append(self.folder / f"{what}-{by or record.arm}.jsonl", record)
+    def _append(self, file: str, record: Record) -> None:
+        self._refuse_if_removed()
+        append(self.folder / f"{file}.jsonl", record)
 
     def recorded(self, what: str, arm: str) -> list[Record]:
         """The ``records``, ``probes`` or ``repeats`` of an arm, less a line cut off by a crash."""
@@ -90,7 +89,7 @@ class Run:
 
     def write(self, name: str, document: dict[str, Any]) -> None:
         """Write ``<name>.json`` whole or not at all."""
-        self._check()
+        self._refuse_if_removed()
         write_json(self.folder / f"{name}.json", {"schema_version": SCHEMA_VERSION} | document)
 
     def document(self, name: str) -> dict[str, Any]:
@@ -98,7 +97,7 @@ class Run:
         path = self.folder / f"{name}.json"
         return given_json(path) if path.is_file() else {}
 
-    def _check(self) -> None:
+    def _refuse_if_removed(self) -> None:
         if not self.folder.is_dir():
             raise self.removed()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -64,17 +64,14 @@ def bench(
     from ..verdict import Exit
     from .stand import tasks
 
-    given = {
-        "--harness": harness,
-        "--cpu-tier": cpu_tier,
-        "--upstream": upstream,
-        "--base or --head": base or head,
-    }
-    chosen = [name for name, value in given.items() if value]
-    if len(chosen) > 1:
-        raise click.UsageError(
-            f"Expected one of {', '.join(chosen)} but got all of them; time one."
-        )
+    _refuse_two_modes(
+        {
+            "--harness": harness,
+            "--cpu-tier": cpu_tier,
+            "--upstream": upstream,
+            "--base or --head": base or head,
+        }
+    )
     if harness:
         return _bench_harness(file)
     if cpu_tier:
@@ -101,6 +98,14 @@ def bench(
         document = {"rows": [asdict(row) for row in rows], "host_microseconds": costs}
         export_json(file, {"schema_version": SCHEMA_VERSION, "machine": _machine()} | document)
     return Exit.REGRESSION if any(row.met is False for row in rows) else Exit.OK
+
+
+def _refuse_two_modes(given: Mapping[str, object]) -> None:
+    chosen = [name for name, value in given.items() if value]
+    if len(chosen) > 1:
+        raise click.UsageError(
+            f"Expected one of {', '.join(chosen)} but got all of them; time one."
+        )
 
 
 def _bench_revisions(base: str | None, head: str | None, only: str, file: Path | None) -> int:

@@ -65,12 +65,7 @@ def _is_number(value: object) -> bool:
     help="Fail if more than SHARE of the tokens differ by more than ABOVE; adds to the limits of "
     "[tool.parity.dumps].",
 )
-@click.option(
-    "--json",
-    "json_file",
-    type=ExportFile(),
-    help="Write all of it here.",
-)
+@click.option("--json", "json_file", type=ExportFile(), help="Write all of it here.")
 def dumps(
     base: Path,
     head: Path,

@@ -25,18 +25,12 @@ SCHEMA_VERSION = 1
     "--paths", metavar="PATH", multiple=True, help="Only what the fix did here; may be repeated."
 )
 @click.option("--head", metavar="REF", help="Look here [default: the files as they are now].")
-@click.option(
-    "--json",
-    "json_file",
-    type=ExportFile(),
-    help="Write all of it here.",
-)
+@click.option("--json", "json_file", type=ExportFile(), help="Write all of it here.")
 def port(fix_commit: str, paths: tuple[str, ...], head: str | None, json_file: Path | None) -> int:
     """Show, line by line, whether everything that FIX_COMMIT added still stands.
 
     Exit code 1 if a line is edited or lost, 5 if the fix adds no line.
     """
-
     result = compare(Path.cwd(), fix_commit, head, paths)
     if json_file is not None:
         export_json(json_file, result)
