@@ -30,6 +30,13 @@ class Allocation:
     phase: str
     guarded: Guarded
 
+    def guards(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """What the guards before and behind it held at first, and what they hold now, all 1-D."""
+        item = self.guarded
+        ((span,), _, start) = item.image.places[""]
+        parts = (slice(None, start), slice(start + span, None))
+        return [(item.before[part], item.buffer[part]) for part in parts]
+
 
 @dataclass
 class Allocations(TorchDispatchMode):
@@ -98,12 +105,6 @@ _kept_image = lru_cache(maxsize=64)(_image)
 def _name(func: Callable[..., Any]) -> str:
     """Of an operator, whichever of its overloads it is."""
     return getattr(func, "overloadpacket", func).__name__
-
-
-def guards(new: Guarded) -> tuple[slice, slice]:
-    """Where the guards of new memory are in its buffer."""
-    ((span,), _, start) = new.image.places[""]
-    return slice(None, start), slice(start + span, None)
 
 
 def _new_bytes(result: object, given: object) -> int:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .effects import Allocation, Allocations, guards
+from .effects import Allocation, Allocations
 from .guards import NOWHERE, Changed, Guarded, Image, all_alike
 from .inputs import Inputs, Lent, all_on_host, incoming_gradient
 from .oracle import Tensors, by_output, data_names, differentiate
@@ -55,7 +55,8 @@ class Observation:
     _changed: dict[Guarded, Changed] = field(default_factory=dict, repr=False)
 
     def changed(self, item: Guarded) -> Changed:
-        """What the run changed in a buffer, of new memory in its guards; once the run is over."""
+        """What the run changed in a buffer, to be asked when it is over.  Of memory that the run
+        allocated only the guards are meant: the tensor in it is there to be written."""
         if item not in self._changed:
             self._changed[item] = self._unchanged.get(item) or item.changed()
         return self._changed[item]
@@ -68,12 +69,12 @@ class Observation:
         given = [*self.inputs.tensors.values(), *self.gradients.values()]
         fixed = [item for item in given if mutable.isdisjoint(item.image.places)]
         device = given[0].buffer.device
-        made = [a.guarded for a in self.allocations if a.guarded.buffer.device == device]
+        made = [item for item in self.allocations if item.guarded.buffer.device == device]
         parts = [(i.before, i.buffer) for i in {id(i.buffer): i for i in fixed}.values()]
-        parts += [(i.before[part], i.buffer[part]) for i in made for part in guards(i)]
-        if parts and all_alike(parts):
-            return dict.fromkeys((*fixed, *made), (NOWHERE, NOWHERE))
-        return {}
+        parts += [pair for item in made for pair in item.guards()]
+        if not parts or not all_alike(parts):
+            return {}
+        return dict.fromkeys((*fixed, *(item.guarded for item in made)), (NOWHERE, NOWHERE))
 
     @cached_property
     def lent(self) -> Lent:
