@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .guards import Guarded, Image, bits, guard_values, view
+from .guards import Guarded, Image, bits, guard_values
 
 _GUARD_BYTES = 2**14
 _SMALL = 2**20  # bytes; what larger buffers hold at first is not kept for the next of their size
@@ -78,7 +78,11 @@ class Allocations(TorchDispatchMode):
         image = image_of(size // tensor.element_size(), tensor.dtype, poison)
         buffer = image.on(tensor.device).clone()
         _, _, start = image.places[""]
-        fresh = view(buffer, (tensor.size(), tensor.stride(), start))
+        first = start * buffer.element_size()
+        # A storage of its own without the guards: an absolute offset counts from where it begins.
+        storage = buffer.untyped_storage()[first : first + size]
+        fresh = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+        fresh.set_(storage, 0, tensor.size(), tensor.stride())
         if not poison:
             fresh.copy_(tensor)
         self.made.append(Allocation(self.phase, Guarded(fresh, buffer, tensor.device, image, "")))

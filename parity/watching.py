@@ -42,7 +42,7 @@ def _owner(seen: Observation, tensor: torch.Tensor) -> Owner | None:
     buffers += [(f"incoming gradient of {name}", item) for name, item in seen.gradients.items()]
     buffers += [("memory it allocated", item.guarded) for item in seen.allocations]
     owners = [
-        (name, item) for name, item in buffers if item.buffer.untyped_storage().data_ptr() == place
+        (name, item) for name, item in buffers if item.tensor.untyped_storage().data_ptr() == place
     ]
     for name, item in owners:
         if len(owners) == 1 or item.holds(tensor.data_ptr()):

@@ -1,5 +1,6 @@
 """A small op in plain PyTorch, y = 0.75 x - 0.375 r, whose two steps a planted bug can replace."""
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -62,6 +63,13 @@ def honest(x: Tensor, r: Tensor) -> Tensor:
 def planted(forward: Any = forward, backward: Any = backward) -> Callable[..., Tensor]:
     """The op with one of its steps replaced."""
     return lambda x, r: _Blend.apply(x, r, forward, backward)
+
+
+def write_past(tensor: Tensor) -> None:
+    """Write one element behind the memory of a tensor on the host, as a kernel may: torch would
+    refuse."""
+    memory = tensor.untyped_storage()
+    ctypes.memset(memory.data_ptr() + memory.nbytes(), 0x3F, tensor.element_size())
 
 
 def small_case(dtype: str, **variants: str) -> Case:
