@@ -238,6 +238,17 @@ def is_legal(spec: OpSpec, case: Case) -> str:
     return _illegal_pack(case)
 
 
+def refuse_illegal(specs: Mapping[str, OpSpec], case: Case, where: str) -> None:
+    """ValueError, which begins with ``where`` the case was found, unless a contract allows it."""
+    if case.op not in specs:
+        raise ValueError(
+            f"{where}: Expected an op among {', '.join(specs)} but got {case.op!r}; name its "
+            "contracts with --ops."
+        )
+    if reason := is_legal(specs[case.op], case):
+        raise ValueError(f"{where}: {reason} Mend the case, or take it out.")
+
+
 def _illegal_pack(case: Case) -> str:
     if case.layout != "thd":
         return "Expected no packing outside thd." if case.lengths else ""

@@ -11,6 +11,7 @@ from typing import Any
 from . import git
 from .arms import Arm, working_tree, workspace
 from .case import Case
+from .generate import refuse_illegal
 from .git import Refused
 from .isolation import Worker, workers
 from .judging import findings_of
@@ -18,7 +19,6 @@ from .provenance import Misplaced, below_root, digest
 from .record import Finding, Record
 from .runs import Run, all_runs
 from .shrink import weight
-from .tiers.case_file import Listed
 from .verdict import Exit, Verdict
 
 # What takes two revisions, or several cases, to see.
@@ -135,7 +135,7 @@ def replay(recorded: Recorded, scratch: Path) -> Replayed:
 def _run(worker: Worker, recorded: Recorded) -> tuple[Record, str]:
     case = recorded.case
     specs = {spec.name: spec for spec in worker.specs(recorded.ops).result()}
-    Listed(case, f"Case {case.id}").refuse_illegal(specs)
+    refuse_illegal(specs, case, f"Case {case.id}")
     try:
         code = worker.files([specs[case.op]]).result()
     except Misplaced as error:

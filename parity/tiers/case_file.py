@@ -3,40 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from ..case import Case
 from ..given import given_text
 
-if TYPE_CHECKING:
-    from ..spec import OpSpec
 
-
-@dataclass(frozen=True)
-class Listed:
-    """A case and where somebody wrote it."""
+class Located(NamedTuple):
+    """A case and its file and line, in words."""
 
     case: Case
     where: str
 
-    def refuse_illegal(self, specs: Mapping[str, OpSpec]) -> None:
-        """ValueError where no contract, or not that of its op, allows the case."""
-        from ..generate import is_legal
 
-        spec = specs.get(self.case.op)
-        if spec is None:
-            raise ValueError(
-                f"{self.where}: Expected an op among {', '.join(specs)} but got {self.case.op!r}; "
-                "name its contracts with --ops."
-            )
-        if reason := is_legal(spec, self.case):
-            raise ValueError(f"{self.where}: {reason} Mend the case, or take it out.")
-
-
-def read_cases(path: Path) -> list[Listed]:
+def read_cases(path: Path) -> list[Located]:
     """The different cases of a file, in its order.
 
     Raises:
@@ -49,13 +31,13 @@ def read_cases(path: Path) -> list[Listed]:
             f"Expected a file of cases at {path} but got {error.strerror}; put some together with "
             "`cat .parity/runs/<id>/cases/*.json`."
         ) from error
-    found: dict[str, Listed] = {}
+    found: dict[str, Located] = {}
     for where, document in _documents(text, path):
         try:
             case = Case.from_dict(document)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from error
-        found.setdefault(case.id, Listed(case, where))
+        found.setdefault(case.id, Located(case, where))
     if not found:
         raise ValueError(f"Expected at least one case in {path} but it holds none.")
     return list(found.values())

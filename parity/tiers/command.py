@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..record import Record
     from ..runs import Run
     from ..spec import OpSpec
-    from .case_file import Listed
+    from .case_file import Located
     from .compare import Pair
 
 
@@ -115,18 +115,18 @@ def _worker(root: Path | None) -> Iterator[tuple[Run, Worker]]:
 
 
 def _jobs(
-    worker: Worker, ops: str | None, listed: list[Listed] | None, device: str | None, run: Run
+    worker: Worker, ops: str | None, listed: list[Located] | None, device: str | None, run: Run
 ) -> list[Job]:
     """Every case with its contract; which code and which tier it is, in the files of the run.
 
     Without cases, those that are planned for every op.
     """
-    from ..generate import plan
+    from ..generate import plan, refuse_illegal
 
     try:
         specs = {spec.name: spec for spec in worker.specs(ops).result()}
-        for item in listed or ():
-            item.refuse_illegal(specs)
+        for case, where in listed or ():
+            refuse_illegal(specs, case, where)
         told = _described(worker, [*specs.values()])
         if device == "cuda" and told["tier"] != "gpu":
             raise Refused(

@@ -75,13 +75,14 @@ def main(file: str, ops: str | None = None) -> None:
 
     prepare()
     from ..catalog import resolve
+    from ..generate import refuse_illegal
     from ..runner import run_case
     from .case_file import read_cases
 
     specs = resolve(ops)
-    for listed in read_cases(Path(file)):
-        listed.refuse_illegal(specs)
-        run_case(specs[listed.case.op], listed.case)
+    for case, where in read_cases(Path(file)):
+        refuse_illegal(specs, case, where)
+        run_case(specs[case.op], case)
 
 
 if __name__ == "__main__":
