@@ -16,17 +16,23 @@ from .record import json_text, write_text
 
 
 class ExportFile(click.Path):
-    """The type of an option that names such a file; ``dash`` allows - for standard output."""
+    """The type of an option that names such a file; ``dash`` allows - for standard output, and
+    ``special`` a pipe or a device, which what is renamed into its place would destroy."""
 
-    def __init__(self, *, dash: bool = False) -> None:
+    def __init__(self, *, dash: bool = False, special: bool = True) -> None:
         super().__init__(path_type=Path, allow_dash=dash)
         self.name = "file"
+        self.special = special
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """The path; ValueError where no file could be written there."""
         path: Path = super().convert(value, param, ctx)  # type: ignore[assignment]  # path_type
         if not (self.allow_dash and str(path) == "-"):
             refuse_unwritable(path)
+        if _is_special(path) and not self.special:
+            raise ValueError(
+                f"Expected a file at {path} but it is a pipe or a device; name another file."
+            )
         return path
 
 

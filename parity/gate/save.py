@@ -28,7 +28,7 @@ def baseline() -> None:
 
 
 @baseline.command()
-@click.argument("file", type=ExportFile())
+@click.argument("file", type=ExportFile(special=False))
 @click.option("--ref", metavar="REF", help="This revision [default: the files as they are now].")
 @click.option("--repo", type=FOLDER, help="Take the revision from this repository.")
 @click.option("--root", type=FOLDER, help="Import from this folder instead.")

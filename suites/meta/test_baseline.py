@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -211,6 +212,7 @@ def test_a_baseline_of_other_inputs_is_inconclusive(tmp_path: Path) -> None:
         (["gate", "--baseline", "good.jsonl", "--seed", "1"], "Expected --baseline without --seed"),
         (["gate", "--baseline", "good.jsonl", "--base", "main"], "Expected one base"),
         (["baseline", "save", "base", "--root", "base"], "Expected to write base but the system"),
+        (["baseline", "save", "pipe", "--root", "base"], "Expected a file at pipe but it is a"),
         (["baseline", "save", "x.jsonl", "--root", "none"], "to import base from"),
         (["baseline", "save", "x.jsonl", "--root", "base", "--ref", "x"], "either --root or"),
         (["baseline", "save", "x.jsonl", "--root", "base", "--ops", "no:OPS"], "no:OPS"),
@@ -222,6 +224,7 @@ def test_bad_input(
     here: Path, arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (here / "empty.jsonl").write_text("")
+    os.mkfifo(here / "pipe")
     plan = {"ops": None, "cases_per_op": 1, "seed": 0}
     baseline.create(here / "good.jsonl", {"fingerprint": MADE_OF, "plan": plan, "arm": {}})
     assert cli.run(arguments) == Exit.USAGE
@@ -229,6 +232,7 @@ def test_bad_input(
     assert sentence in output.err
     assert len(output.err.strip().splitlines()) == 1
     assert not (here / "x.jsonl").exists()
+    assert (here / "pipe").is_fifo()
 
 
 def test_a_run_goes_on_only_with_what_it_began_with(tmp_path: Path) -> None:
