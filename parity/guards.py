@@ -65,7 +65,7 @@ class Image:
 
 @dataclass(frozen=True, eq=False)
 class Guarded:
-    """A tensor, and the buffer it lies in: its whole storage, 1-D."""
+    """A tensor, and the buffer, 1-D, of it and its guards: of an input its whole storage."""
 
     tensor: torch.Tensor
     buffer: torch.Tensor
