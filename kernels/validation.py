@@ -65,7 +65,7 @@ def check_values(t: Tensor, positions: Positions, length: int) -> None:
     first = starts[:-1] if positions.whole_pack_table else torch.zeros_like(lengths)
     unused = rank * (lengths // (2 * size))
     last = (first + lengths - unused - 1)[lengths > 0]
-    row_of_padding = torch.zeros(min(tokens, 1), dtype=torch.int64)
+    row_of_padding = last.new_zeros(min(tokens, 1))  # on the host, whatever the default device
     _check_inside(torch.cat([last, row_of_padding]), length)
 
 

@@ -47,8 +47,8 @@ def one_thread() -> Iterator[None]:
     """Let torch use one thread within this context, as it used as many as before afterwards.
 
     Tensors of a case are so small that handing their work to other threads takes longer than the
-    work, and every worker of a run would wake as many threads as the machine has cores.  Only here,
-    where a case is judged: other tests and the user's own code keep their threads.
+    work, and every worker of a run would wake as many threads as the machine has cores.  Only
+    where a case or a mutant is judged: other tests and the user's own code keep their threads.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -146,9 +146,10 @@ def test_every_op_reads_values_inside_the_switch_only(op: Any, sentence: str) ->
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_a_good_call_passes_validation(op: Any) -> None:
-    """Forward and backward."""
-    with validation():
+@pytest.mark.parametrize("default", ["cpu", "meta"])
+def test_a_good_call_passes_validation(op: Any, default: str) -> None:
+    """Forward and backward, whatever the default device."""
+    with validation(), torch.device(default):
         found = call(op, [0, 1, 1, 4], 3)
         outputs = found if isinstance(found, tuple) else (found,)
         sum(output.sum() for output in outputs).backward()

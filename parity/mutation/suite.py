@@ -17,6 +17,7 @@ from pebble import ProcessExpired
 from ..git import Refused
 from ..process import cause
 from ..provenance import digest
+from ..runner import one_thread
 from .hunt import Lab
 from .mutants import Mutant
 from .outcomes import Outcome
@@ -82,7 +83,8 @@ def run_tests(tests: tuple[str, ...], root: str, *plugins: object) -> Outcome:
     """Run test files, or tests by id, in this process, which must be a worker, up to the first
     failure; ``root`` is the folder that their ids begin at."""
     first = _First()
-    code = pytest.main([*tests, *OPTIONS, "--rootdir", root], plugins=[first, *plugins])
+    with one_thread():
+        code = pytest.main([*tests, *OPTIONS, "--rootdir", root], plugins=[first, *plugins])
     if first.name:
         return Outcome("killed", check=first.name, reason=first.sentence, cases=first.done)
     if code == pytest.ExitCode.OK:
