@@ -74,7 +74,7 @@ class Recorder:
 
 
 class _TorchCalls(TorchDispatchMode):
-    """Notes every torch operation with the shapes it works on."""
+    """Notes every torch operation with the memory it works on."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -87,7 +87,8 @@ class _TorchCalls(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        shown = [_shown(item) for item in (*args, *sorted((kwargs or {}).items()))]
+        given = (*args, *sorted((kwargs or {}).items()))
+        shown = [str(_value(self.recorder, item)) for item in given]
         self.recorder.torch_calls.append(f"{func}({', '.join(shown)})")
         return func(*args, **(kwargs or {}))
 
@@ -103,6 +104,8 @@ def capture(spec: OpSpec, call: Call, arch: str) -> tuple[Recorder, str]:
     _name_inputs(recorder, inputs)
     with target(arch), recording(recorder), _TorchCalls(recorder):
         seen = observe(inputs)
+    results = {**seen.returned, **seen.leaving}
+    recorder.torch_calls += [f"{name} = {recorder.memory(t)}" for name, t in results.items()]
     if seen.error is None:
         return recorder, ""
     kind, frame = describe_error(seen.error)
@@ -183,15 +186,11 @@ def recording(recorder: Recorder) -> Iterator[None]:
 def _value(recorder: Recorder, value: object) -> object:
     if isinstance(value, torch.Tensor):
         return recorder.memory(value)
-    return value if isinstance(value, (int, float)) else _shown(value)
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, torch.Tensor):
-        return f"{value.dtype}{tuple(value.shape)}"
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_shown(item) for item in value)}]"
-    plain = isinstance(value, (int, float, str, type(None), torch.dtype, torch.device))
+        return f"[{', '.join(str(_value(recorder, item)) for item in value)}]"
+    if isinstance(value, (int, float)):
+        return value
+    plain = isinstance(value, (str, type(None), torch.dtype, torch.device))
     return str(value) if plain else type(value).__name__  # an address is another one next time
 
 

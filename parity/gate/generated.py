@@ -72,15 +72,16 @@ def _regressions(pairs: Iterable[Pair], again: str) -> Iterator[Item]:
 
 
 def _proofs(rows: dict[str, list[Row]], again: str) -> Iterator[Item]:
-    """One item for each op all of whose code is the same."""
+    """One item for each op whose usual calls are the same, kernels and host."""
     from ..codegen.compare import generated_code_identical
 
     for op in dict.fromkeys(row["op"] for row in rows["head"]):
         base, head = ([row for row in rows[arm] if row["op"] == op] for arm in ("base", "head"))
         if generated_code_identical(base, head):
             sentence = (
-                f"All {len(head)} launches of its usual calls have the same code in both arms, on "
-                f"{', '.join(ARCHS)}: no number changes on any of them."
+                f"All {len(head)} launches of its usual calls have the same code in both arms, and "
+                f"torch does the same around them: no number of these calls changes on "
+                f"{', '.join(ARCHS)}."
             )
             yield _item(op, Verdict.GENERATED_CODE_IDENTICAL, "code", sentence, head, again)
 

@@ -17,6 +17,11 @@ from .repeats import settled
 from .smallest import Shrinker
 
 SHRINK_SECONDS = 90.0  # for all regressions of a run together
+URGENCY = (Exit.REGRESSION, Exit.INCONCLUSIVE, Exit.OK)
+UNCHANGED = {  # what a case of an op may be whose every number is the same
+    Verdict.IDENTICAL, Verdict.PRE_EXISTING, Verdict.UNSUPPORTED, Verdict.HAZARD, Verdict.NOT_RUN,
+    Verdict.INFRASTRUCTURE,
+}  # fmt: skip
 
 
 def conclude(
@@ -35,6 +40,7 @@ def conclude(
         judgements = settled(comparison, judgements)
     judgements = marked(judgements, comparison.cases)
     judgements = comparison.known.applied(judgements, today)
+    generated = [item for item in generated if not _contradicted(item, judgements)]
     of_code = comparison.known.applied([_judgement(item) for item in generated], today)
     generated = [
         item | {"known": judged.known} for item, judged in zip(generated, of_code, strict=True)
@@ -58,10 +64,30 @@ def conclude(
         "ops": by_op,
         "coverage": _coverage(comparison),
         "known_issues": comparison.known.states([*judgements, *of_code], today),
-        "items": [*generated, *(_item(group, shrinker) for group in _groups(judgements))],
+        "items": _urgent_first(
+            [*generated, *(_item(group, shrinker) for group in _groups(judgements))]
+        ),
     }
     comparison.run.write("result", result)
     return result
+
+
+def _contradicted(item: dict[str, Any], judgements: Iterable[Judgement]) -> bool:
+    """Whether an item says that nothing of an op changes and one of its cases did: the calls that
+    were compiled are few, and another flag or stride takes another way through the wrapper."""
+    proof = item["verdict"] == Verdict.GENERATED_CODE_IDENTICAL
+    return proof and any(
+        judged.op == item["op"] and judged.verdict not in UNCHANGED for judged in judgements
+    )
+
+
+def _urgent_first(items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What decides the exit code comes first, else as they were."""
+
+    def rank(item: dict[str, Any]) -> int:
+        return URGENCY.index(Exit.OK if item["known"] else EXIT_CODES[Verdict(item["verdict"])])
+
+    return sorted(items, key=rank)
 
 
 def _judgement(item: dict[str, Any]) -> Judgement:
@@ -86,14 +112,11 @@ def _coverage(comparison: Comparison) -> dict[str, Any]:
 
 
 def _groups(judgements: Iterable[Judgement]) -> list[list[Judgement]]:
-    """Failures of one op, verdict and family together; what decides the exit code comes first."""
+    """Failures of one op, verdict and family together."""
     groups: dict[tuple[str, str, str, str], list[Judgement]] = {}
     for item in judgements:
         groups.setdefault((item.op, item.verdict, item.family, item.known), []).append(item)
-    urgency = (Exit.REGRESSION, Exit.INCONCLUSIVE, Exit.OK)
-    ordered = sorted(groups.items())
-    ordered.sort(key=lambda group: urgency.index(EXIT_CODES[group[1][0].counted]))
-    return [group for _, group in ordered]
+    return [group for _, group in sorted(groups.items())]
 
 
 def _counts(judgements: Iterable[Judgement]) -> dict[str, int]:

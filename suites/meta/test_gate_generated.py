@@ -55,6 +55,17 @@ def call(x, kernel, **options):
     return Launch.apply(x, kernel, options)
 
 
+class Turn(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, turn, turned_back):
+        ctx.turn = turn and turned_back
+        return x.flip(-1) if turn else x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.flip(-1) if ctx.turn else grad.clone(), None, None
+
+
 """
 BASE = """
 def twin(x): return call(x, copy_kernel)
@@ -62,6 +73,7 @@ def width(x): return call(x, copy_kernel)
 def barrier(x): return call(x, copy_kernel)
 def spill(x): return call(x, copy_kernel, BLOCK=16384)
 def launches(x): return call(x, copy_kernel)
+def turned(x, turn=False): return Turn.apply(call(x, copy_kernel), turn, True)
 """
 HEAD = """
 def twin(x): return call(x, copy_kernel)  # the same in other words
@@ -69,6 +81,7 @@ def width(x): return call(x, narrow_kernel)
 def barrier(x): return call(x, barrier_kernel)
 def spill(x): return call(x, copy_kernel, BLOCK=16384, maxnreg=32)
 def launches(x): return call(call(x, copy_kernel), copy_kernel)
+def turned(x, turn=False): return Turn.apply(call(x, copy_kernel), turn, False)
 """
 CONTRACTS = """
 from parity import Input, OpSpec, Output
@@ -84,11 +97,15 @@ OPS = tuple(
         dtypes=("bfloat16",),
         values=("normal",),
         gradients=("contiguous",),
+        flags={"turn": (False, True)} if name == "turned" else {},
     )
-    for name in ("twin", "width", "barrier", "spill", "launches")
+    for name in ("twin", "width", "barrier", "spill", "launches", "turned")
 )
 """
-REFERENCE = "def copy(x, compute_dtype=None, magnitude=False):\n    return x.clone()\n"
+REFERENCE = """
+def copy(x, compute_dtype=None, magnitude=False, turn=False):
+    return x.flip(-1) if turn else x.clone()
+"""
 
 
 def arm(folder: Path, own: str) -> Path:
@@ -116,6 +133,10 @@ def test_planted_changes_and_their_twin(
     assert "and in the generated code" in result["sentence"]
     found = {(item["op"], item["verdict"], item["family"]) for item in result["items"]}
     about_code = {item for item in found if item[2].startswith(("code", "cost"))}
+    # "turned" loses a flip that its usual call does not make, so that equal code proves nothing.
+    assert {verdict for op, verdict, _ in found if op == "turned"} == {"IDENTICAL", "REGRESSION"}
+    urgent = [item["verdict"] == "REGRESSION" for item in result["items"]]
+    assert urgent == sorted(urgent, reverse=True)
     assert about_code == {
         ("twin", "GENERATED_CODE_IDENTICAL", "code"),
         ("width", "REGRESSION", "code | narrow_kernel | lost vector width"),
@@ -129,4 +150,4 @@ def test_planted_changes_and_their_twin(
     told = capsys.readouterr().out
     assert "parity codegen --base-root" in told
     rows = json.loads(next(Path(".parity/runs").glob("*/codegen.json")).read_text())
-    assert {row["op"] for row in rows["rows"]} == {"twin", "width", "barrier", "spill", "launches"}
+    assert {row["op"] for row in rows["rows"]} == set(result["ops"])
