@@ -51,7 +51,12 @@ def returns_structure(evidence: Evidence) -> Iterator[Finding]:
             actual=actual if returned is None else returned,
             expected=wanted
             if returned is None
-            else torch.empty_like(wanted, device=evidence.seen.inputs.device),
+            else torch.empty_strided(
+                wanted.shape,
+                wanted.stride(),
+                dtype=wanted.dtype,
+                device=evidence.seen.inputs.device,
+            ),
             strides=returned is not None and _alias(evidence, name) is None,
         )
         if mismatch:

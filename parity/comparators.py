@@ -30,16 +30,25 @@ class Mismatch:
 
 
 def structure(*, actual: torch.Tensor, expected: torch.Tensor, strides: bool) -> Mismatch | None:
-    """Shape, dtype, device and, on request, strides."""
+    """Shape, dtype, device and, on request, strides: those of ``expected`` or, where it is a part
+    of a larger tensor, those of a dense one."""
     for name in ("shape", "dtype", "device"):
         got, wanted = getattr(actual, name), getattr(expected, name)
         if got != wanted:
             return Mismatch(name, f"has {name} {_plain(got)} where {_plain(wanted)} was expected")
-    if strides and actual.numel() and actual.stride() != expected.stride():
-        return Mismatch(
-            "strides", f"has strides {actual.stride()} where {expected.stride()} were expected"
-        )
+    if strides and _steps(actual) != _steps(expected):
+        dense = torch.empty_like(expected, device="meta")
+        if _steps(actual) != _steps(dense):
+            return Mismatch(
+                "strides", f"has strides {actual.stride()} where {expected.stride()} were expected"
+            )
     return None
+
+
+def _steps(tensor: torch.Tensor) -> list[int]:
+    """The strides that say where an element is: those of axes with more than one."""
+    sizes = zip(tensor.shape, tensor.stride(), strict=True)
+    return [step for size, step in sizes if size > 1 and tensor.numel()]
 
 
 def non_finite(*, actual: torch.Tensor, expected: torch.Tensor) -> Mismatch | None:

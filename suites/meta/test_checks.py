@@ -164,6 +164,72 @@ def test_a_planted_bug_is_found_by_its_check(name: str) -> None:
     assert PLANTED[name] in [(finding.check, finding.tensor) for finding in record.findings]
 
 
+def _one_wide(step: str) -> Any:
+    """The op on memory of one more lane in front, which is cut off: one lane has any stride."""
+
+    def changed(x: Tensor, r: Tensor) -> Tensor:
+        y = forward(x, r)
+        wider = y.new_empty(*y.shape[:-1], 2)[..., :1].copy_(y)
+        return wider if step == "sliced" else y.as_strided(y.shape, (*y.stride()[:-1], 5))
+
+    return planted(changed)
+
+
+one_lane_of_any_stride = _one_wide("odd")
+sliced = _one_wide("sliced")
+
+
+def test_the_stride_of_an_axis_of_one_element_is_no_difference() -> None:
+    case = replace(small_case("float32"), axes={"heads": 3, "dim": 1, "tokens": 2})
+    axes = {"axes": {"heads": (3,), "dim": (1,)}}
+    assert _run("one_lane_of_any_stride", case, **axes).findings == ()
+    found = [(f.check, f.error) for f in _run("sliced", case, **axes).findings]
+    assert found == [("structure", "strides")]
+
+
+HALVES = {"outputs": (Output("left"), Output("right")), "axes": {"heads": (3,), "dim": (4,)}}
+HALVES |= {"reference": f"{__name__}:halves"}
+
+
+def halves(x: Tensor, r: Tensor, **modes: Any) -> tuple[Tensor, Tensor]:
+    """Two views of one fresh result."""
+    left, right = blend.reference(x, r, **modes).split(2, dim=-1)
+    return left, right
+
+
+class _Halves(torch.autograd.Function):
+    """The blend as two outputs, which ``laid`` cuts out of it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, r: Tensor, laid: Any) -> Any:
+        return tuple(laid(half) for half in forward(x, r).split(2, dim=-1))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        return *backward(torch.cat(grads, dim=-1)), None
+
+
+def halves_as_views(x: Tensor, r: Tensor) -> Any:
+    return _Halves.apply(x, r, lambda half: half.detach())
+
+
+def halves_apart(x: Tensor, r: Tensor) -> Any:
+    return _Halves.apply(x, r, torch.clone)
+
+
+def halves_transposed(x: Tensor, r: Tensor) -> Any:
+    return _Halves.apply(x, r, lambda half: half.transpose(0, 1).contiguous().transpose(0, 1))
+
+
+def test_a_reference_that_returns_views_keeps_its_strides() -> None:
+    kinds = dict.fromkeys(("x", "r", "left.grad", "right.grad"), "contiguous")
+    case = replace(small_case("float32"), variants=kinds | {"values": "normal"})
+    for name in ("halves_as_views", "halves_apart"):
+        assert _run(name, case, **HALVES).findings == ()
+    found = _run("halves_transposed", case, **HALVES).findings
+    assert {(f.check, f.error) for f in found} == {("structure", "strides")}
+
+
 def test_a_bitwise_contract_sees_one_ulp() -> None:
     """Within the bound, so only the contract that promises the reference's bits is broken."""
     record = _run("one_ulp", small_case("float32"), bit_equal=True)

@@ -38,6 +38,29 @@ def test_strides_are_compared_on_request_and_where_there_are_elements() -> None:
     assert structure(actual=empty.t().contiguous().t(), expected=empty, strides=True) is None
 
 
+def test_strides_that_lead_nowhere_are_no_difference() -> None:
+    """An axis with one element has a stride that nobody follows."""
+    one_wide = torch.zeros(2, 3, 1)
+    other = one_wide.as_strided((2, 3, 1), (3, 1, 7))
+    assert structure(actual=other, expected=one_wide, strides=True) is None
+    turned = torch.zeros(3, 2).t().unsqueeze(-1)
+    assert structure(actual=turned, expected=one_wide, strides=True) is not None
+
+
+def test_a_part_of_a_larger_tensor_may_have_its_strides_or_those_of_a_dense_one() -> None:
+    part = torch.zeros(3, 4)[:, :2]
+    for steps in ((4, 1), (2, 1)):
+        actual = torch.empty_strided((3, 2), steps)
+        assert structure(actual=actual, expected=part, strides=True) is None
+    for steps in ((1, 3), (6, 1), (8, 2)):
+        found = structure(actual=torch.empty_strided((3, 2), steps), expected=part, strides=True)
+        assert found is not None
+        assert found.sentence == f"has strides {steps} where (4, 1) were expected"
+    found = structure(actual=part, expected=torch.zeros(3, 2), strides=True)
+    assert found is not None
+    assert found.error == "strides"
+
+
 @pytest.mark.parametrize("one", [nan, inf, -inf])
 @pytest.mark.parametrize("other", [nan, inf, -inf, 0.0])
 def test_each_kind_that_is_not_finite_agrees_with_itself_only(one: float, other: float) -> None:
