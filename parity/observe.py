@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from .cpu_tier.tracing import Trace
 
 _LIBRARIES = ("/torch/", "/triton/", "/numpy/")
+NO_GPU = "0 active drivers"  # how Triton's error begins where something asks for a GPU and none is
+ASKS_FOR_GPU = (
+    "The candidate asks Triton's driver for a GPU and this tier has none; run it on a GPU, or take "
+    "what it asks for (a benchmark, the device's properties) from the contract's tiles."
+)
 _HARNESS = str(Path(__file__).parent) + "/"
 
 
@@ -124,7 +129,8 @@ def new_leaves(inputs: Inputs) -> Tensors:
 def observe(inputs: Inputs, *, effects: bool = True) -> Observation:
     """Call the candidate forward and backward on fresh guarded inputs.
 
-    Whatever the candidate raises is kept in the observation, except :class:`Unsupported`.  Without
+    Whatever the candidate raises is kept in the observation, except :class:`Unsupported`, which is
+    also what becomes of Triton's error that there is no GPU to ask.  Without
     ``effects`` no copies of buffers are kept.
     """
     seen = Observation(inputs)
@@ -134,7 +140,9 @@ def observe(inputs: Inputs, *, effects: bool = True) -> Observation:
         _backward(inputs, seen, leaves)
     except Unsupported:
         raise
-    except Exception as error:  # noqa: BLE001  # any exception is a finding, none is the harness's
+    except Exception as error:  # any exception is a finding, none is the harness's
+        if str(error).startswith(NO_GPU):
+            raise Unsupported(ASKS_FOR_GPU) from error
         seen.error = error
     return seen
 

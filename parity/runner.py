@@ -29,6 +29,7 @@ from .relations import relates
 from .sharing import shared_gradients
 from .spec import OpSpec, Unsupported
 from .trial import keeps_lent
+from .tuning import chosen_by
 from .watching import everything_watched, moved
 
 # Checks that call the candidate again, and one of what all of them left.  Each picks one variation
@@ -58,13 +59,17 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-@one_thread()
 def run_case(spec: OpSpec, case: Case, arm: str = "head") -> Record:
     """Run ``case`` in this process and judge it by the contract ``spec``.
 
     The candidate runs first, on memory nobody else uses; the expectation is worked out afterwards
     from the inputs as they were.  Raises ValueError if the contract forbids the case.
     """
+    with one_thread(), chosen_by(case.seed):
+        return _run_case(spec, case, arm)
+
+
+def _run_case(spec: OpSpec, case: Case, arm: str) -> Record:
     if reason := is_legal(spec, case):
         raise ValueError(f"{reason} Draw a case that op {spec.name!r} allows.")
     inputs = build_inputs(spec, case, device())

@@ -21,6 +21,7 @@ import torch
 from triton.runtime import interpreter
 from triton.runtime.errors import InterpreterError
 
+from ..tuning import install as choose_without_timing
 from .builder import ARGUMENT, BatchedBuilder
 from .divergence import Diverged, NotCovered
 from .language import interpret_language
@@ -154,6 +155,7 @@ def install() -> None:
         return
     interpret_language()
     interpreter.GridExecutor.__call__ = _launch
+    choose_without_timing()
 
 
 def _launch(executor: Any, *args: Any, **kwargs: Any) -> None:
