@@ -127,7 +127,8 @@ def test_tensors_need_not_be_on_the_current_device(op: str) -> None:
     for case in cases(SPECS[op]):
         expected = results(SPECS[op], case, device())
         found = results(SPECS[op], case, other)
-        assert {tensor.device for tensor in found.values()} == {other}
+        outputs = {name: found[name].device for name in found if not name.endswith(".grad")}
+        assert set(outputs.values()) == {other}
         assert differing(found, expected) == [], case.to_json()
 
 
