@@ -7,7 +7,7 @@ from math import isfinite
 
 import torch
 
-from .bounds import must_keep_bits, ulp
+from .bounds import ulp
 from .comparators import Mismatch, beyond, non_finite, same_bits, structure
 from .effects import is_poison
 from .evidence import Evidence, Lanes
@@ -137,15 +137,14 @@ def _mismatches(
 def oracle_mismatch(lanes: Lanes) -> Mismatch | None:
     """Where a result is not what the oracle allows."""
     actual, oracle = lanes.actual, lanes.oracle
-    exact = must_keep_bits(actual.dtype, oracle=oracle, terms=lanes.terms)
     return (
         non_finite(actual=actual, expected=oracle)
         or beyond(share=lanes.share, actual=actual, expected=oracle)
         or same_bits(
             actual=actual,
             expected=oracle.to(actual.dtype),
-            where=exact,
-            signed_zero=None if lanes.summed else exact,  # a sum begins at +0, also over one head
+            where=lanes.exact,
+            signed_zero=lanes.sign_lost,
         )
     )
 

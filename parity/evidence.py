@@ -11,7 +11,7 @@ import torch
 from .bounds import limit, must_keep_bits
 from .comparators import structure, used_share
 from .observe import Observation
-from .oracle import Expectation, Tensors
+from .oracle import Expectation, Tensors, keeps_sign
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,8 @@ class Lanes:
 
     Where any value is right (``undecided``, None if nowhere), ``actual``, ``oracle`` and
     ``reference`` are zero.  ``limit`` is how far ``actual`` may be from ``oracle``, ``share`` what
-    it uses of that, ``summed`` whether the result is a sum over heads.
+    it uses of that.  ``exact`` are the lanes that must have the oracle's bits, ``sign_lost`` those
+    of them that are a zero of another sign than is right.
     """
 
     actual: torch.Tensor
@@ -28,9 +29,9 @@ class Lanes:
     reference: torch.Tensor
     limit: torch.Tensor
     share: torch.Tensor
-    terms: torch.Tensor
+    exact: torch.Tensor
+    sign_lost: torch.Tensor
     undecided: torch.Tensor | None
-    summed: bool
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,11 @@ class Evidence:
             for name, wanted in self.expected.reference.items()
             if name in found and not structure(actual=found[name], expected=wanted, strides=False)
         )
+
+    @cached_property
+    def keeps_sign(self) -> Tensors:
+        """Where a result keeps the sign of a zero, by name; asked for rarely, it takes a run."""
+        return keeps_sign(self.seen.inputs, self.expected)
 
     @cached_property
     def joined(self) -> tuple[Joined, ...]:
@@ -121,17 +127,29 @@ class Evidence:
             start, end = end, end + self.seen.results[name].numel()
             places[name] = (start, end)
         actual, oracle, reference = (_settled(t, where) for t in (actual, oracle, reference))
+        exact = must_keep_bits(actual.dtype, oracle=oracle, terms=terms)
         lanes = Lanes(
             actual,
             oracle,
             reference,
             limit=bound,
             share=used_share(actual=actual, expected=oracle, limit=bound),
-            terms=terms,
+            exact=exact,
+            sign_lost=self._sign_lost(names, exact, actual, oracle),
             undecided=where,
-            summed=first in (*spec.sums, *spec.rounded_sums),
         )
         return Joined(lanes, places)
+
+    def _sign_lost(
+        self, names: list[str], exact: torch.Tensor, actual: torch.Tensor, oracle: torch.Tensor
+    ) -> torch.Tensor:
+        """Where a copy of a zero has another sign than is right; a sum over heads is none, since it
+        begins at +0, also over one head."""
+        spec = self.seen.inputs.spec
+        lost = exact & (actual == 0) & (oracle == 0) & (actual.signbit() != oracle.signbit())
+        if names[0] in (*spec.sums, *spec.rounded_sums):
+            return torch.zeros_like(lost)
+        return lost & _row(self.keeps_sign, names) if bool(lost.any()) else lost
 
     @property
     def _table_dtype(self) -> torch.dtype | None:
@@ -183,7 +201,7 @@ def _part(lanes: Lanes, start: int, end: int, shape: torch.Size) -> Lanes:
         cut(lanes.reference),
         cut(lanes.limit),
         cut(lanes.share),
-        cut(lanes.terms),
+        cut(lanes.exact),
+        cut(lanes.sign_lost),
         None if lanes.undecided is None else cut(lanes.undecided),
-        lanes.summed,
     )

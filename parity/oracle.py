@@ -47,10 +47,7 @@ def expect(inputs: Inputs) -> Expectation:
     """Run the reference four times, on the host, on the inputs as they were at the start."""
     narrow = inputs.values()
     leaves, outputs = run_reference(inputs, narrow, {})
-    gradients = {
-        name: gradient_values(inputs, name, tensor.shape, tensor.dtype)
-        for name, tensor in outputs.items()
-    }
+    gradients = _sent(inputs, outputs)
     expected = Expectation(
         reference=_backward(leaves, outputs, gradients),
         oracle=_in_float64(inputs, gradients, wide),
@@ -61,6 +58,25 @@ def expect(inputs: Inputs) -> Expectation:
     if path not in _PRECISE and _is_precise(expected, _in_float64(inputs, gradients, nudged)):
         _PRECISE.add(path)
     return expected
+
+
+def keeps_sign(inputs: Inputs, expected: Expectation) -> Tensors:
+    """Where the sign of a zero is decided, bool by name: where the reference makes -0 out of -0.
+
+    It does so in a copy, and not where it negates, sums or multiplies two inputs: for -0 in,
+    ``-x`` and ``0 + x`` and ``x * y`` are +0.
+    """
+    outputs = {item.name: expected.reference[item.name] for item in inputs.spec.outputs}
+    found = _in_float64(inputs, _sent(inputs, outputs), minus_zeros)
+    return {name: (tensor == 0) & tensor.signbit() for name, tensor in found.items()}
+
+
+def _sent(inputs: Inputs, outputs: Tensors) -> Tensors:
+    """The incoming gradients of outputs, on the host, to be read only."""
+    return {
+        name: gradient_values(inputs, name, tensor.shape, tensor.dtype)
+        for name, tensor in outputs.items()
+    }
 
 
 def wide(tensor: torch.Tensor) -> torch.Tensor:
@@ -76,6 +92,11 @@ def absolute(tensor: torch.Tensor) -> torch.Tensor:
 def ones(tensor: torch.Tensor) -> torch.Tensor:
     """Ones of its shape, in float64."""
     return torch.ones_like(tensor, dtype=torch.float64)
+
+
+def minus_zeros(tensor: torch.Tensor) -> torch.Tensor:
+    """-0 throughout, of its shape, in float64."""
+    return torch.full_like(tensor, -0.0, dtype=torch.float64)
 
 
 def nudged(tensor: torch.Tensor) -> torch.Tensor:

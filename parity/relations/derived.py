@@ -213,10 +213,12 @@ def agreement(evidence: Evidence, name: str, actual: Tensor, expected: Tensor) -
     """
     terms = evidence.expected.terms[name]
     if evidence.seen.inputs.spec.bit_equal:
-        return same_bits(actual=actual, expected=expected, signed_zero=terms <= 1)
+        signed = (terms <= 1) & evidence.keeps_sign[name]
+        return same_bits(actual=actual, expected=expected, signed_zero=signed)
     exact = must_keep_bits(actual.dtype, oracle=evidence.expected.oracle[name], terms=terms)
+    signed = exact & evidence.keeps_sign[name]
     return (
         non_finite(actual=actual, expected=expected)
         or within(actual=actual, expected=expected, limit=2 * evidence.lanes(name).limit)
-        or same_bits(actual=actual, expected=expected, where=exact, signed_zero=exact)
+        or same_bits(actual=actual, expected=expected, where=exact, signed_zero=signed)
     )

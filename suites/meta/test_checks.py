@@ -372,6 +372,109 @@ def test_a_sum_over_one_head_may_turn_minus_zero_into_zero() -> None:
     assert _run("from_zero", case, **copied).findings != ()
 
 
+BOTH = {"outputs": (Output("copied"), Output("negated")), "terms": None}
+SIGNED = dict.fromkeys(("x", "r", "copied.grad", "negated.grad"), "contiguous") | {
+    "values": "normal"
+}
+
+
+def copied_and_negated(
+    x: Tensor, r: Tensor, *, compute_dtype: torch.dtype = torch.float32, magnitude: bool = False
+) -> tuple[Tensor, Tensor]:
+    """x and -r."""
+    return x * 1, r * 1 if magnitude else -r
+
+
+def _subtracted(tensor: Tensor) -> Tensor:
+    """-x as Triton computes it, which makes +0 of either zero."""
+    return 0 - tensor
+
+
+class _Both(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, r: Tensor, copy: Any, copy_back: Any) -> Any:
+        ctx.copy = copy_back
+        return copy(x), _subtracted(r)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        return ctx.copy(grads[0]), _subtracted(grads[1]), None, None
+
+
+def _from_zero(tensor: Tensor) -> Tensor:
+    return 0 + tensor
+
+
+def negates_as_triton_does(x: Tensor, r: Tensor) -> Any:
+    return _Both.apply(x, r, torch.clone, torch.clone)
+
+
+def loses_a_sign_forward(x: Tensor, r: Tensor) -> Any:
+    return _Both.apply(x, r, _from_zero, torch.clone)
+
+
+def loses_a_sign_backward(x: Tensor, r: Tensor) -> Any:
+    return _Both.apply(x, r, torch.clone, _from_zero)
+
+
+def forgets_to_negate(x: Tensor, r: Tensor) -> Any:
+    copied, negated = negates_as_triton_does(x, r)
+    return copied, -negated
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("negates_as_triton_does", []),
+        ("loses_a_sign_forward", ["copied"]),
+        ("loses_a_sign_backward", ["x.grad"]),
+        ("forgets_to_negate", ["negated", "r.grad"]),
+    ],
+)
+def test_the_sign_of_a_zero_counts_in_a_copy_and_not_in_a_negation(
+    name: str, wrong: list[str]
+) -> None:
+    axes = {"heads": 5, "dim": 7, "tokens": 8}
+    case = replace(small_case("float32"), axes=axes, variants=SIGNED)
+    found = _run(name, case, reference=f"{__name__}:copied_and_negated", **BOTH).findings
+    assert [finding.tensor for finding in found if finding.check == "values"] == wrong
+    assert bool(found) == bool(wrong)
+
+
+def rolled(
+    x: Tensor, r: Tensor, *, compute_dtype: torch.dtype = torch.float32, magnitude: bool = False
+) -> Tensor:
+    """Each token has the lanes of x in another order.  It slices: autograd adds the two parts of
+    its gradient to zeros, which makes +0 of -0."""
+    return torch.cat([x[..., 1:], x[..., :1], r[..., :0]], dim=-1)
+
+
+class _Rolled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, r: Tensor, lose: Any) -> Tensor:
+        return lose(x).roll(-1, -1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        return grads[0].roll(1, -1), torch.zeros_like(grads[0]), None
+
+
+def rolls_exactly(x: Tensor, r: Tensor) -> Tensor:
+    return _Rolled.apply(x, r, torch.clone)
+
+
+def rolls_and_loses_a_sign(x: Tensor, r: Tensor) -> Tensor:
+    return _Rolled.apply(x, r, _from_zero)
+
+
+def test_a_gradient_that_the_reference_adds_up_has_no_sign_of_zero() -> None:
+    case = replace(small_case("float32"), axes={"heads": 5, "dim": 7, "tokens": 8})
+    contract = {"reference": f"{__name__}:rolled", "terms": None}
+    assert _run("rolls_exactly", case, **contract).findings == ()
+    found = _run("rolls_and_loses_a_sign", case, **contract).findings
+    assert [(finding.check, finding.tensor) for finding in found] == [("values", "y")]
+
+
 def kept(
     x: Tensor, r: Tensor, *, compute_dtype: torch.dtype = torch.float32, magnitude: bool = False
 ) -> Tensor:
