@@ -238,6 +238,13 @@ def describe_error(error: Exception) -> tuple[str, str]:
     return (f"{name}: {message}" if message else name), place
 
 
+def own_place(error: Exception) -> str:
+    """File and line of the last frame outside the harness and its libraries, or nothing."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not _is_foreign(frame.filename)]
+    return f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
+
+
 def _without_places(message: str) -> str:
     """A message with files below the import path as seen from there: arms lie apart."""
     for folder in sorted({folder for folder in sys.path if folder}, key=len, reverse=True):

@@ -146,8 +146,9 @@ def _terms(inputs: Inputs, counted: Tensors) -> Tensors:
     if not torch.equal(every, every.round()):
         odd = float(every[every != every.round()][0])
         raise ValueError(
-            f"Expected whole numbers of terms but got {odd:.3g}; a coefficient of "
-            f"{inputs.spec.reference!r} is a constant, so set OpSpec.terms."
+            f"Expected a whole number of terms in every lane but got {odd:.3g}: if a coefficient "
+            "is a constant, set OpSpec.terms; an op that is not linear in each of its data inputs "
+            "(softmax, a norm, gelu) is out of scope, since no bound is derived for it"
         )
     return counted
 

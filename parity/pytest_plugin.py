@@ -99,7 +99,10 @@ class Session:
         from .runner import run_case
 
         self.run.save_case(case)
-        record = run_case(self.specs[case.op], case)
+        try:
+            record = run_case(self.specs[case.op], case)
+        except ValueError as error:  # the contract cannot be judged, and the sentence says why
+            raise CaseFailed(str(error)) from None
         self.run.add(record, by=self.worker)
         return record
 

@@ -19,7 +19,7 @@ from .guards import tensor_bytes
 from .inputs import Inputs, build_inputs, rows_in_sequences
 from .memory import CHECKS as MEMORY_CHECKS
 from .memory import hazards, not_run
-from .observe import observe
+from .observe import observe, own_place
 from .oracle import Expectation, expect
 from .pictures import mismatch_maps, ulp_histograms
 from .precision import explained
@@ -112,11 +112,13 @@ def _expected(inputs: Inputs) -> Expectation:
     spec = inputs.spec
     try:
         return expect(inputs)
-    except Exception as error:  # whatever a reference raises, the contract cannot be judged
+    except Exception as error:  # noqa: BLE001 - whatever it raises, the contract is not judged
+        place = own_place(error)
         raise ValueError(
             f"Expected the reference {spec.reference!r} to run on a legal case but it raised "
-            f"{type(error).__name__}: {error}; mend it, or the contract of {spec.name!r}."
-        ) from error
+            f"{type(error).__name__}{f' at {place}' if place else ''}: {str(error).rstrip('.')}; "
+            f"mend it, or the contract of {spec.name!r}."
+        ) from None
 
 
 def _digest_of(oracle: Mapping[str, torch.Tensor]) -> str:

@@ -6,6 +6,7 @@ resolved when a case runs, so that a contract can be read on a machine without t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -135,6 +136,7 @@ class OpSpec:
     twin: str | None = None
 
     def __post_init__(self) -> None:
+        self._check_names()
         _one_of(f"arithmetic of op {self.name!r}", self.arithmetic, ARITHMETIC)
         _one_of(f"pad_rows of op {self.name!r}", self.pad_rows, PAD_ROWS)
         _one_of(f"outside of op {self.name!r}", self.outside, OUTSIDE)
@@ -164,6 +166,23 @@ class OpSpec:
     def __hash__(self) -> int:
         """Equal contracts have one name; most of the fields are mappings, which have no hash."""
         return hash(self.name)
+
+    def _check_names(self) -> None:
+        """Functions are named by module and name, inputs and outputs are tuples of them."""
+        for name in ("candidate", "reference", "twin", "validating"):
+            path = getattr(self, name)
+            if path is not None and not re.fullmatch(r"[\w.]+:\w+", path):
+                raise ValueError(
+                    f'Expected {name} of op {self.name!r} as "package.module:function" but got '
+                    f"{path!r}."
+                )
+        for name, kind in (("inputs", Input), ("outputs", Output)):
+            items = getattr(self, name)
+            if not isinstance(items, tuple) or not all(isinstance(item, kind) for item in items):
+                raise ValueError(
+                    f"Expected {name} of op {self.name!r} as a tuple of {kind.__name__} but got "
+                    f"{items!r}; write ({kind.__name__}(...),) with a comma for a single one."
+                )
 
     def _check_axes(self) -> None:
         """Every axis has values, and every word of a shape is an axis."""

@@ -85,6 +85,15 @@ def test_pytest_fails_a_wrong_sign_with_a_case_that_replays(tmp_path: Path) -> N
     assert "FAILED as recorded" in again.stdout
 
 
+def test_pytest_says_of_a_wrong_contract_one_sentence(tmp_path: Path) -> None:
+    folder = example(tmp_path / "own", ("compute_dtype=torch.float32, ", ""))
+    told = run(folder, "pytest", "-x", "-p", "parity.pytest_plugin", "-p", "no:xdist").stdout
+    assert "CaseFailed: Expected the reference 'own_op:reference'" in told
+    assert "NameError at own_op.py:47: name 'compute_dtype' is not defined; mend it" in told
+    assert "The above exception" not in told
+    assert "During handling" not in told
+
+
 def test_gate_on_two_folders_finds_the_same_numbers_identical(tmp_path: Path) -> None:
     roots = ["--base-root", str(example(tmp_path / "before"))]
     roots += ["--head-root", str(example(tmp_path / "after", ORDER))]
