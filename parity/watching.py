@@ -46,7 +46,7 @@ def _owner(seen: Observation, tensor: torch.Tensor) -> Owner | None:
     ]
     for name, item in owners:
         if len(owners) == 1 or item.holds(tensor.data_ptr()):
-            return Owner(name, item.tensor)
+            return Owner(name, item.tensor, item.buffer)
     return None
 
 

@@ -16,11 +16,13 @@ from .memory import Array
 class Owner:
     """The tensor that the memory behind an argument belongs to, under the name its op gives it.
 
-    What its storage has before its first and after its last element is not the op's.
+    What its storage has before its first and after its last element is not the op's.  ``buffer``
+    is that storage with the guards around it: a lane that strays reads and writes those.
     """
 
     name: str
     tensor: torch.Tensor
+    buffer: torch.Tensor
 
 
 Owners = Callable[[torch.Tensor], Owner | None]
@@ -36,12 +38,15 @@ class Argument:
     name: str
     tensor: torch.Tensor
     owner: str = ""
+    buffer: torch.Tensor | None = None
 
     @classmethod
     def of(cls, name: str, tensor: torch.Tensor, owners: Owners) -> Argument:
         """The argument of a launch: its own tensor, or the one that owns its memory."""
         owner = owners(tensor)
-        return cls(name, owner.tensor, owner.name) if owner else cls(name, tensor)
+        if owner is None:
+            return cls(name, tensor)
+        return cls(name, owner.tensor, owner.name, owner.buffer)
 
     @property
     def size(self) -> int:
@@ -51,8 +56,12 @@ class Argument:
     @cached_property
     def storage(self) -> tuple[int, int]:
         """First address and number of bytes of the storage behind the tensor."""
-        storage = self.tensor.untyped_storage()
-        return storage.data_ptr(), storage.nbytes()
+        return _range(self.tensor)
+
+    @cached_property
+    def memory(self) -> tuple[int, int]:
+        """First address and number of bytes of the storage and what guards it."""
+        return self.storage if self.buffer is None else _range(self.buffer)
 
     @cached_property
     def view(self) -> Array:
@@ -74,7 +83,14 @@ class Argument:
 
     def in_storage(self, addresses: Array) -> Array:
         """Whether the whole element at each address lies inside the storage."""
-        start, count = self.storage
+        return self._within(self.storage, addresses)
+
+    def in_memory(self, addresses: Array) -> Array:
+        """Whether the whole element at each address lies in the storage or in its guards."""
+        return self._within(self.memory, addresses)
+
+    def _within(self, extent: tuple[int, int], addresses: Array) -> Array:
+        start, count = extent
         offset = addresses.astype(np.int64) - start
         return np.asarray((offset >= 0) & (offset + self.size <= count))
 
@@ -105,3 +121,8 @@ class Argument:
             if self.tensor.shape[axis] > 1 and self.tensor.stride(axis) > 0:
                 index[axis], element = divmod(element, self.tensor.stride(axis))
         return str(index)
+
+
+def _range(tensor: torch.Tensor) -> tuple[int, int]:
+    storage = tensor.untyped_storage()
+    return storage.data_ptr(), storage.nbytes()

@@ -51,8 +51,8 @@ def trace(owners: Owners = _nobody) -> Iterator[Trace]:
     `owners` names the tensor that the memory behind a kernel's argument belongs to, where it is
     known better than from the argument itself, which may be a slice of it.
 
-    Lanes that would leave the storage of their tensor are masked off: such a load gives its
-    `other` value or 0, such a store nothing, so the process lives.
+    Lanes that would leave the storage of their tensor and its guards are masked off: such a load
+    gives its `other` value or 0, such a store nothing, so the process lives.
 
     What a launch reads before anything wrote it, and what launches leave unwritten, is known for
     memory that torch allocates within the context (`torch.empty` and its relatives).
@@ -114,7 +114,7 @@ class TracedMemory(Memory):
     def _admit(
         self, operation: Operation, addresses: Array, mask: Array, size: int, argument: str | None
     ) -> Array:
-        """Record an operation; the mask without the lanes that leave the storage."""
+        """Record an operation; the mask without the lanes that leave the memory."""
         inside, unknown = np.zeros(mask.shape, bool), mask
         for target, lanes in self._targets(addresses, mask, argument):
             inside |= self._lanes(operation, target, addresses, lanes, size)
@@ -129,13 +129,13 @@ class TracedMemory(Memory):
         if argument is not None:
             return [(self._launch.arguments[argument], mask)]
         storages = {one.storage: one for one in self._launch.arguments.values()}
-        owners = ((one, mask & one.in_storage(addresses)) for one in storages.values())
+        owners = ((one, mask & one.in_memory(addresses)) for one in storages.values())
         return [(one, lanes) for one, lanes in owners if lanes.any()]
 
     def _lanes(
         self, operation: Operation, target: Argument, addresses: Array, mask: Array, size: int
     ) -> Array:
-        """Record what lanes do to one tensor; those of them that stay in its storage."""
+        """Record what lanes do to one tensor; those of them that stay in its memory."""
         line, verb = source_line(), "read" if operation == "load" else "write"
         inside = mask & target.in_storage(addresses)
         own = inside & target.in_view(addresses)
@@ -143,7 +143,7 @@ class TracedMemory(Memory):
         self._stray(f"{verb}_out_of_storage", target, line, addresses, mask & ~near)
         self._stray(f"{verb}_out_of_view", target, line, addresses, near & ~own)
         self._record(operation, target, line, size, addresses, inside)
-        return np.asarray(inside)
+        return np.asarray(mask & target.in_memory(addresses))
 
     def _stray(
         self, kind: str, target: Argument, line: str, addresses: Array, lanes: Array

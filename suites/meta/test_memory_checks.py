@@ -55,8 +55,11 @@ def twice_kernel(X, Y, row, count: tl.constexpr, N: tl.constexpr, FAULT: tl.cons
     inside = lane < count
     if FAULT == "unseen":  # reads, too, and counts, which only the stock interpreter can
         inside = inside & (tl.sum(tl.histogram(lane, N)) == N)
-    strays = FAULT == "reads" or FAULT == "unseen"
+    strays = FAULT == "reads" or FAULT == "unseen" or FAULT == "keeps"
     x = tl.load(X + program * row + lane, mask=inside | strays, other=0.0)
+    if FAULT == "keeps":
+        behind = program + 1 == tl.num_programs(0)
+        x += tl.sum(tl.where(inside | (behind == 0), 0.0, x))
     if FAULT == "order":
         tl.store(Y + (program + 1) % tl.num_programs(0) * count + lane, x, mask=inside)
     if FAULT == "writes the same":  # nothing changes, but the memory is another's
@@ -82,8 +85,8 @@ class _Twice(torch.autograd.Function):
 
 
 def _launch(x: Tensor, fault: str) -> Tensor:
-    if fault == "copy":
-        x, fault = x.clone(), "reads"
+    if fault in ("copy", "keeps"):
+        x, fault = x.clone(), "reads" if fault == "copy" else fault
     y = torch.empty(x.shape)
     count = x.shape[-1]
     rows = x.flatten(0, -2)
@@ -106,6 +109,10 @@ reads, unseen, writes_the_same, order, meets, forgets, never_written = map(
 
 def reads_a_copy(x: Tensor) -> Tensor:
     return _Twice.apply(x, "copy")
+
+
+def keeps_what_lies_behind_a_copy(x: Tensor) -> Tensor:
+    return _Twice.apply(x, "keeps")
 
 
 def record(candidate: str, strides: str = "contiguous", arm: str = "head") -> Record:
@@ -142,6 +149,13 @@ def test_a_copy_of_the_data_does_not_make_a_known_fault_a_new_one() -> None:
     assert "(memory it allocated)" in head.findings[0].sentence
     verdicts = judge({head.case_id: "twice"}, {head.case_id: base}, {head.case_id: head})
     assert {item.verdict for item in verdicts} == {Verdict.PRE_EXISTING}
+
+
+def test_a_read_past_memory_of_the_op_gives_what_lies_there() -> None:
+    """Not 0, which would hide that the value is used."""
+    seen = record("keeps_what_lies_behind_a_copy")
+    assert ("reads", "data in forward") in found(seen)
+    assert "values" in {check for check, _ in found(seen)}
 
 
 def test_a_read_between_the_rows_of_a_view_is_a_hazard() -> None:
