@@ -66,9 +66,11 @@ def replay(case: str | None, run: str | None, ops: str | None, listed: bool) -> 
     """Run one recorded case again: CASE is an id, as printed with a failure, or a case file."""
     from . import replay as again
     from .arms import project_root
+    from .options import refuse_idle
 
     project = project_root()
     if listed:
+        refuse_idle("beside --list", "case", "ops")
         which, failures = again.listing(project, run)
         _say(which, err=True)
         for failure in failures:
@@ -79,6 +81,10 @@ def replay(case: str | None, run: str | None, ops: str | None, listed: bool) -> 
         raise click.UsageError(
             "Expected the id of a case but got none; list them with `parity replay --list`."
         )
+    if again.is_file(case):
+        refuse_idle("beside a case file", "run")
+    else:
+        refuse_idle("beside the id of a case", "ops")
     recorded = again.find(case, project, run, ops)
     with tempfile.TemporaryDirectory() as scratch:
         found = again.replay(recorded, Path(scratch))

@@ -59,6 +59,11 @@ class Replayed:
     ran: str = ""
 
 
+def is_file(name: str) -> bool:
+    """Whether it names a case file and no id of a case."""
+    return Path(name).suffix == ".json"
+
+
 def find(name: str, project: Path, run: str | None, ops: str | None) -> Recorded:
     """The case with this id in the newest run that has it, or the case in a file.
 
@@ -68,7 +73,7 @@ def find(name: str, project: Path, run: str | None, ops: str | None) -> Recorded
         Refused: no run has such a case.
         ValueError: the file holds no case.
     """
-    if Path(name).suffix == ".json":
+    if is_file(name):
         return Recorded(Case.from_file(Path(name)), ops, working_tree(project))
     for candidate in _runs(project, run):
         if candidate.case_file(name).is_file():

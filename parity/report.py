@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ def report(run: str | None, **files: Path | None) -> int:
     """
     from .reports import render
 
+    _refuse_one_file(files)
     concluded = _find(run)
     for name, file in files.items():
         if file is not None:
@@ -38,6 +40,16 @@ def report(run: str | None, **files: Path | None) -> int:
     if not any(files.values()):
         render.to_terminal(concluded)
     return Exit.OK
+
+
+def _refuse_one_file(files: Mapping[str, Path | None]) -> None:
+    seen: dict[Path, str] = {}
+    for name, file in files.items():
+        if file is not None and (other := seen.setdefault(file.absolute(), name)) != name:
+            raise click.UsageError(
+                f"Expected a file for each format but got {file} for --{other} and --{name}; "
+                "name two."
+            )
 
 
 def _write(file: Path, text: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from ..exports import ExportFile, export_json
+from ..options import refuse_idle
 
 SCHEMA_VERSION = 1
 
@@ -73,8 +74,10 @@ def bench(
         }
     )
     if harness:
+        refuse_idle("beside --harness", "only")
         return _bench_harness(file)
     if cpu_tier:
+        refuse_idle("beside --cpu-tier", "only")
         return _bench_cpu_tier(file)
     tasks(only)
     if upstream is not None:

@@ -91,8 +91,12 @@ def dumps(
 
 
 def _names(columns: tuple[str, ...]) -> dict[str, str]:
-    names = dict(text.partition("=")[::2] for text in columns)
-    for ours, theirs in names.items():
+    names: dict[str, str] = {}
+    for ours, _, theirs in (text.partition("=") for text in columns):
+        if names.setdefault(ours, theirs) != theirs:
+            raise Refused(
+                f"Expected one --column {ours} but got {names[ours]} and {theirs}; leave one out."
+            )
         if ours not in COLUMNS or not theirs:
             raise Refused(
                 f"Expected --column OURS=THEIRS with OURS among {', '.join(COLUMNS)} but got "

@@ -12,6 +12,7 @@ from .. import git
 from ..arms import project_root, workspace
 from ..git import Refused
 from ..interrupts import deferred
+from ..options import refuse_idle
 from ..verdict import Exit
 from . import store
 from .compare import commits_of, since
@@ -38,6 +39,10 @@ def history(
 
     FAILURE is an id that `parity nightly` prints, or words of its line.
     """
+    if failure is None:
+        refuse_idle("without FAILURE", "bisect")
+    if not bisect:
+        refuse_idle("without --bisect", "good")
     project = project_root()
     folder = folder or workspace(project) / "history"
     known = store.read(folder)

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from ..exports import ExportFile, export_json
+from ..options import refuse_idle
 
 
 @click.command()
@@ -34,6 +35,8 @@ def mutate(
     from .configured import configured
     from .session import Request, conduct, exit_code
 
+    if sample is None:
+        refuse_idle("without --sample", "seed")
     if root is not None:
         import_root("head", root)  # refuses what is no folder
     if suite is not None and not suite.is_file():

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from ..exports import ExportFile, export_json
+from ..options import refuse_idle
 from .arms import perform, trees
 from .cause import Row, counts, exit_code
 from .classify import classify
@@ -67,6 +68,7 @@ def triage(
                 "Expected two result files, or `-- COMMAND` with --base and --head, but got "
                 f"{len(files)} files; see `parity triage --help`."
             )
+        refuse_idle("beside two result files", "repo", "deadline")
         return _conclude(read(files[0]), read(files[1]), {}, target)
     if files or not command:
         raise click.UsageError(

@@ -73,6 +73,43 @@ def test_bad_input(
     assert output.out == ""
 
 
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("bench --harness --only x", "no --only beside --harness"),
+        ("bench --cpu-tier --only x", "no --only beside --cpu-tier"),
+        ("bench --base x --upstream y", "one of --upstream, --base or --head"),
+        ("replay --list x", "no CASE beside --list"),
+        ("replay --list --ops x", "no --ops beside --list"),
+        ("replay 0123456789ab --ops x", "no --ops beside the id of a case"),
+        ("replay x.json --run y", "no --run beside a case file"),
+        ("history --bisect", "no --bisect without FAILURE"),
+        ("history --good x", "no --good without --bisect"),
+        ("history x --good y", "no --good without --bisect"),
+        ("mutate --seed 0", "no --seed without --sample"),
+        ("triage a b --repo .", "no --repo beside two result files"),
+        ("triage a b --deadline 3600", "no --deadline beside two result files"),
+        ("triage a b --base x", "two result files, or `-- COMMAND`"),
+        ("dumps a b --column mask=x --column mask=y", "one --column mask but got x and y"),
+        ("report --html x --json x", "a file for each format but got x for --html and --json"),
+        ("gate --resume --seed 0", "--resume alone"),
+        ("codegen --base x --head-root y", "either --base and --head or --base-root"),
+        ("baseline save x --root a --repo b", "either --root or a revision"),
+        ("run --sanitize --root x", "--sanitize with --cases and --ops alone"),
+    ],
+)
+def test_no_option_is_silently_ignored(
+    here: Path, words: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that would change nothing is refused, also where its value is the default."""
+    (here / "a").mkdir()
+    assert cli.run(words.split()) == Exit.USAGE
+    output = capsys.readouterr()
+    (line,) = output.err.splitlines()
+    assert f"Expected {sentence}" in line
+    assert output.out == ""
+
+
 WRITES = [
     (path.split()[1:], param)
     for path, command in commands("parity", cli.cli)
