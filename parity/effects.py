@@ -65,7 +65,8 @@ class Allocations(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         name = _name(func)
         if name not in _FRESH or not isinstance(result, torch.Tensor):
-            self.allocated[self.phase] += _new_bytes(result, (args, kwargs or {}))
+            if not _only_views(func):
+                self.allocated[self.phase] += _new_bytes(result, (args, kwargs or {}))
             return result
         self.allocated[self.phase] += result.untyped_storage().nbytes()
         if result.is_meta or not result.numel():
@@ -109,6 +110,13 @@ _kept_image = lru_cache(maxsize=64)(_image)
 def _name(func: Callable[..., Any]) -> str:
     """Of an operator, whichever of its overloads it is."""
     return getattr(func, "overloadpacket", func).__name__
+
+
+@cache
+def _only_views(func: Callable[..., Any]) -> bool:
+    """Whether an operator says that all it returns is memory of its arguments."""
+    schema = getattr(func, "_schema", None)
+    return schema is not None and all(item.alias_info for item in schema.returns)
 
 
 def _new_bytes(result: object, given: object) -> int:

@@ -25,6 +25,7 @@ FAR = 100_000  # positions that no int16 and no float16 holds
 SPARE_POSITIONS = (0, 3, FAR)
 NARROW = 4  # rope lanes of a far table, whose every row is filled and guarded
 SERVED = 32  # cases in a row that one compilation serves: a GPU spends more on it than on a case
+OF_DATA = ("halves", "tail", "variant:values")  # choices that no compilation depends on
 MANY_SEQUENCES = 70  # most of them empty: more than a search over cu_seqlens sees in one step
 
 
@@ -67,7 +68,8 @@ def plan(spec: OpSpec, count: int, seed: int) -> list[Case]:
 
     Every layout gets its whole pairwise covering array, however small ``count`` is, in which the
     ranks of each ``cp_size`` take turns, and the series of :mod:`parity.sizes`; further cases take
-    random values on the finite axes too, :data:`SERVED` at a time the same ones.
+    random values on the finite axes too, :data:`SERVED` at a time the same ones but for those of
+    :data:`OF_DATA`.
     """
     random = Random(f"{spec.name}/{seed}")
     cases: dict[str, Case] = {}
@@ -86,6 +88,8 @@ def plan(spec: OpSpec, count: int, seed: int) -> list[Case]:
         if number % SERVED == 0:
             layout, row = _choice(spec, random)
             lanes: Mapping[str, int] = {}
+            axes = finite_axes(spec, layout)
+        row |= {name: random.choice(axes[name]) for name in OF_DATA}
         case = build(spec, layout, row, random, lanes)
         lanes = {name: case.axes[name] for name in spec.axes if name != "heads"}
         cases[case.id] = case

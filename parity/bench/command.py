@@ -151,7 +151,8 @@ def _bench_harness(file: Path | None) -> int:
     cost = measure()
     click.echo(
         f"{cost.cases_per_second:.1f} cases a second in one process on the {cost.tier} tier, "
-        f"{cost.share:.0%} of the time spent by the harness itself ({cost.cases} cases)"
+        f"{cost.share:.0%} of the time spent by the harness itself; "
+        f"{cost.repeated_per_second:.1f} with a repeat as the only further run ({cost.cases} cases)"
     )
     if file is not None:
         export_json(file, {"schema_version": SCHEMA_VERSION, "harness": asdict(cost)})

@@ -6,20 +6,26 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, wraps
+from statistics import median
 from time import perf_counter
 from typing import Any
 from unittest.mock import patch
 
 import torch
 
-from .. import observe, oracle, refusals, trial
+from .. import observe, oracle, refusals, runner, trial
+from ..behaviour import EFFECTS
 from ..case import Case
 from ..catalog import resolve
+from ..evidence import Evidence
 from ..generate import plan
+from ..record import Finding
 from ..runner import device, run_case
 from ..spec import OpSpec
 
 CASES_PER_OP = 8
+PASSES = 5  # over all cases, of which the median counts
+Cases = list[tuple[OpSpec, Case]]
 CALLED = (  # where the code under test and its references are called from
     (observe, "candidate_function"),
     (trial, "candidate_function"),
@@ -30,34 +36,52 @@ CALLED = (  # where the code under test and its references are called from
 
 @dataclass(frozen=True)
 class HarnessCost:
-    """One process over the planned cases of every op, compiled beforehand."""
+    """One process over the planned cases of every op, compiled beforehand.
+
+    ``cases_per_second`` are held to every check, ``repeated_per_second`` to values, gradients,
+    effects on memory and a repeat only, so without a relation, a rule of autograd and an illegal
+    call.  ``share`` is that of the wall time outside candidates, references and oracles.
+    """
 
     tier: str
     cases: int
     cases_per_second: float
-    share: float  # of the wall time outside candidates, references and oracles
+    repeated_per_second: float
+    share: float
 
 
 def measure(ops: str | None = None) -> HarnessCost:
-    """Judge some cases of every op twice, and time the second pass."""
+    """Judge some cases of every op again and again, the first time to compile them."""
     chosen = [pair for spec in resolve(ops).values() for pair in _some(spec)]
-    for spec, case in chosen:
-        run_case(spec, case)
+    _seconds(chosen)
+    every = median(_seconds(chosen) for _ in range(PASSES))
+    with patch.object(runner, "EXTRAS", (_repeats,)):
+        repeated = median(_seconds(chosen) for _ in range(PASSES))
     watch = Stopwatch()
     with watch.watching():
-        started = perf_counter()
-        for spec, case in chosen:
-            run_case(spec, case)
-        wall = perf_counter() - started
+        wall = _seconds(chosen)
     return HarnessCost(
         "gpu" if device().type == "cuda" else "cpu",
         len(chosen),
-        len(chosen) / wall,
+        len(chosen) / every,
+        len(chosen) / repeated,
         1 - watch.seconds / wall,
     )
 
 
-def _some(spec: OpSpec) -> list[tuple[OpSpec, Case]]:
+def _seconds(cases: Cases) -> float:
+    """How long it takes to judge them."""
+    started = perf_counter()
+    for spec, case in cases:
+        run_case(spec, case)
+    return perf_counter() - started
+
+
+def _repeats(evidence: Evidence) -> tuple[str, list[Finding]]:
+    return "effect:repeats", list(EFFECTS["repeats"].rule(evidence))
+
+
+def _some(spec: OpSpec) -> Cases:
     cases = plan(spec, 0, 0)
     return [(spec, case) for case in cases[:: max(1, len(cases) // CASES_PER_OP)]]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from parity import cli, observe
+from parity import cli, observe, runner
 from parity.bench import harness
 from parity.bench.harness import CALLED, Stopwatch
 from parity.runner import device
@@ -47,6 +47,7 @@ def test_the_cost_of_a_case_of_the_projects_own_op(
         (tmp_path / name.replace("own", "timed")).write_text(text.replace("own_", "timed_"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
+    extras = runner.EXTRAS
     assert cli.run(["bench", "--harness", "--json", "cost.json"]) == Exit.OK
     cost = json.loads((tmp_path / "cost.json").read_text())["harness"]
     assert cost["tier"] == ("gpu" if device().type == "cuda" else "cpu")
@@ -54,4 +55,6 @@ def test_the_cost_of_a_case_of_the_projects_own_op(
     assert 0 < cost["share"] < 1
     told = capsys.readouterr().out
     assert told.startswith(f"{cost['cases_per_second']:.1f} cases a second in one process on the ")
-    assert told.endswith(f"spent by the harness itself ({cost['cases']} cases)\n")
+    repeated = f"{cost['repeated_per_second']:.1f} with a repeat as the only further run"
+    assert told.endswith(f"spent by the harness itself; {repeated} ({cost['cases']} cases)\n")
+    assert runner.EXTRAS is extras
