@@ -114,7 +114,7 @@ def writes_everything(evidence: Evidence) -> Iterator[Finding]:
                 locus=_locus(evidence, name, left),
                 sentence=f"Expected every element of {name} to be written but "
                 f"{name}{list(place)} and {int(left.sum()) - 1} others never were."
-                + _at(evidence, left)
+                + _at(evidence, name, left)
                 + shown(evidence.seen, ("left_unwritten",)),
             )
 
@@ -254,7 +254,8 @@ def _value_finding(evidence: Evidence, check: str, name: str, mismatch: Mismatch
         band=_band(mismatch.ratio) if mismatch.error == "beyond bound" else mismatch.error,
         locus=_locus(evidence, name, mismatch.where),
         sentence=f"Expected {name}{list(mismatch.worst)} to agree with {what} but "
-        f"{mismatch.sentence}: {_apart(evidence, name, mismatch)}." + _at(evidence, mismatch.where),
+        f"{mismatch.sentence}: {_apart(evidence, name, mismatch)}."
+        + _at(evidence, name, mismatch.where),
     )
 
 
@@ -281,9 +282,10 @@ def _band(ratio: float) -> str:
 
 
 def _locus(evidence: Evidence, name: str, where: torch.Tensor) -> str:
-    return words(where, evidence.rotated(name), evidence.seen.inputs.case)
+    case, by_row = evidence.seen.inputs.case, evidence.by_row(name)
+    return words(where, evidence.rotated(name), case, by_row=by_row)
 
 
-def _at(evidence: Evidence, where: torch.Tensor) -> str:
-    place = numbers(where, evidence.seen.inputs.case)
+def _at(evidence: Evidence, name: str, where: torch.Tensor) -> str:
+    place = numbers(where, evidence.seen.inputs.case, by_row=evidence.by_row(name))
     return f" It is in {place}." if place else ""

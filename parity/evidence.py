@@ -10,6 +10,7 @@ import torch
 
 from .bounds import limit, must_keep_bits
 from .comparators import structure, used_share
+from .inputs import begins_with, shape_of
 from .observe import Observation
 from .oracle import Expectation, Tensors, keeps_sign
 
@@ -86,6 +87,16 @@ class Evidence:
             self._lanes[name] = _part(joined.lanes, *joined.places[name], shape)
         return self._lanes[name]
 
+    def by_row(self, name: str) -> bool:
+        """Whether a result has a part for each row: a gradient if the contract says so of its
+        input, an output if its shape begins as the rows of the case."""
+        layout = self.seen.inputs.case.layout
+        shapes = {f"{item.name}.grad": item.shape for item in self.seen.inputs.spec.inputs}
+        if name in shapes:
+            return begins_with(shapes[name], "rows", layout)
+        rows = shape_of("rows", layout, self.seen.inputs.rows)
+        return self.expected.reference[name].shape[: len(rows)] == rows
+
     def rotated(self, name: str) -> torch.Tensor | None:
         """Which elements of a result are rotated, bool of its shape: those of several terms.  None
         for an op without tables."""
@@ -160,9 +171,7 @@ class Evidence:
     def _unspecified(self, name: str) -> torch.Tensor:
         """Where the contract leaves the content of a result open, bool, 1-D."""
         shape = self.seen.results[name].shape
-        words = {f"{item.name}.grad": item.shape for item in self.seen.inputs.spec.inputs}
-        # the first axis of every output is the rows, and of most gradients
-        if self.specified is None or not words.get(name, "rows").startswith("rows"):
+        if self.specified is None or not self.by_row(name):
             return torch.zeros(shape, dtype=torch.bool).flatten()
         return ~self.specified.view(-1, *[1] * (len(shape) - 1)).expand(shape).flatten()
 

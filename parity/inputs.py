@@ -175,6 +175,13 @@ def shape_of(shape: str, layout: str, axes: Mapping[str, int]) -> tuple[int, ...
     )
 
 
+def begins_with(shape: str, words: str, layout: str) -> bool:
+    """Whether a row of axis names begins with those of ``words``; in thd and plain, ``tokens`` are
+    ``rows``."""
+    wanted = _named(words, layout)
+    return _named(shape, layout)[: len(wanted)] == wanted
+
+
 @lru_cache(maxsize=256)
 def _named(shape: str, layout: str) -> list[list[str]]:
     """The axes that make each size."""

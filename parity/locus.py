@@ -18,31 +18,35 @@ Pattern = tuple[str, torch.Tensor]
 SHOWN = 6  # ranges of one axis in a sentence
 
 
-def words(where: torch.Tensor, rotated: torch.Tensor | None, case: Case) -> str:
-    """The pattern along each axis; ``where`` and ``rotated`` are bool of the result's shape, and
-    ``rotated`` is None where the op rotates nothing."""
-    hit = cube(where, case).cpu()
+def words(where: torch.Tensor, rotated: torch.Tensor | None, case: Case, *, by_row: bool) -> str:
+    """The pattern along each axis that the result has.
+
+    ``where`` and ``rotated`` are bool of the result's shape, and ``rotated`` is None where the op
+    rotates nothing.  ``by_row`` says whether that shape begins with the rows of the case.
+    """
+    hit = cube(where, case, by_row=by_row).cpu()
     lanes = hit.flatten(0, 1).any(0)
     if rotated is None:
         every = torch.ones_like(lanes)
         parts = [_first(lanes, _halves(every, "lanes"), "all lanes", "some lanes")]
     else:
-        parts = [_lanes(lanes, cube(rotated, case).cpu().flatten(0, 1).any(0))]
-    tile = dict(_row_tiles(hit, case)).get("rows of the partial tile")
+        parts = [_lanes(lanes, cube(rotated, case, by_row=by_row).cpu().flatten(0, 1).any(0))]
+    tile = dict(_row_tiles(hit, case)).get("rows of the partial tile") if by_row else None
     if tile is not None and torch.equal(hit.any(2), tile):
         return f"{parts[0]}, rows of the partial tile"
     heads = hit.any(2).any(0)
     if len(heads) > 1:
         parts.append(_first(heads, _heads(len(heads), case), "all heads", "some heads"))
     rows = hit.flatten(1).any(1)
-    parts.append(_first(rows, _rows(len(rows), case), "all rows", "some rows"))
+    if by_row:
+        parts.append(_first(rows, _rows(len(rows), case), "all rows", "some rows"))
     return ", ".join(parts)
 
 
-def numbers(where: torch.Tensor, case: Case) -> str:
+def numbers(where: torch.Tensor, case: Case, *, by_row: bool) -> str:
     """The indices that are hit on each axis of more than one, as in ``heads 8..10 of 11``, with
     the tiles; nothing for a single element."""
-    hit = cube(where, case).cpu()
+    hit = cube(where, case, by_row=by_row).cpu()
     axes = {"tokens": hit.flatten(1).any(1), "heads": hit.any(2).any(0)}
     axes["lanes"] = hit.flatten(0, 1).any(0)
     told = [f"{name} {_ranges(mask)}" for name, mask in axes.items() if len(mask) > 1]
@@ -52,9 +56,12 @@ def numbers(where: torch.Tensor, case: Case) -> str:
     return ", ".join(told)
 
 
-def cube(tensor: torch.Tensor, case: Case) -> torch.Tensor:
-    """[tokens, heads, lanes] of a result, the tokens of one batch entry together."""
-    if case.layout in ("sbhd", "bshd") and tensor.dim() > 2:
+def cube(tensor: torch.Tensor, case: Case, *, by_row: bool) -> torch.Tensor:
+    """[tokens, heads, lanes] of a result, the tokens of one batch entry together; [1, heads, lanes]
+    of one that does not begin with the rows."""
+    if not by_row:
+        return tensor.reshape(1, -1, tensor.shape[-1] if tensor.dim() else 1)
+    if case.layout in ("sbhd", "bshd"):
         tensor = (tensor.transpose(0, 1) if case.layout == "sbhd" else tensor).flatten(0, 1)
     if tensor.dim() == 1:
         return tensor[:, None, None]

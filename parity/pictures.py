@@ -59,30 +59,31 @@ def _counted(bins: NDArray[np.int64]) -> list[int]:
 def mismatch_maps(evidence: Evidence, findings: list[Finding]) -> dict[str, dict[str, Any]]:
     """Where the results that a check of values found wrong differ, by tensor.
 
-    ``shape`` is (tokens, heads, lanes), batch after batch; ``by_lane`` and ``by_head`` are maps of
-    at most 64 x 64 cells, a text of hex digits for each row: the share of the cell that differs.
-    ``sequences`` are the tokens that begin one, ``rotated`` is the range of rotated lanes, and
-    ``tile`` the number of heads of a program, 0 where programs do not begin with a head.
+    ``shape`` is (tokens, heads, lanes), batch after batch, or (1, heads, lanes) of a result without
+    rows.  ``by_lane`` and ``by_head`` are maps of at most 64 x 64 cells, a text of hex digits for
+    each row: the share of the cell that differs.  ``sequences`` are the tokens that begin one (none
+    without rows), ``rotated`` is the range of rotated lanes, and ``tile`` the number of heads of a
+    program, 0 where programs do not begin with a head.
     """
     found = {}
     for name in {item.tensor for item in findings if item.check in VALUE_CHECKS}:
         lanes = evidence.lanes(name)
         mismatch = oracle_mismatch(lanes) or reference_mismatch(lanes)
-        if mismatch is not None and mismatch.where.dim() > 0:
+        if mismatch is not None:
             found[name] = _map(evidence, name, mismatch.where)
     return found
 
 
 def _map(evidence: Evidence, name: str, where: torch.Tensor) -> dict[str, Any]:
-    case = evidence.seen.inputs.case
-    hit = cube(where, case)
+    case, by_row = evidence.seen.inputs.case, evidence.by_row(name)
+    hit = cube(where, case, by_row=by_row)
     rotated = evidence.rotated(name)
     return {
         "shape": list(hit.shape),
         "by_lane": _cells(hit.float().mean(1)),
         "by_head": _cells(hit.float().mean(2)),
-        "sequences": _sequences(case),
-        "rotated": [] if rotated is None else _range(cube(rotated, case)),
+        "sequences": _sequences(case) if by_row else [],
+        "rotated": [] if rotated is None else _range(cube(rotated, case, by_row=by_row)),
         "tile": heads_of_a_program(case, hit.shape[1]),
     }
 

@@ -19,13 +19,14 @@ from ..contents import TABLES
 from ..evidence import Evidence
 from ..generate import is_legal
 from ..guards import alike
-from ..inputs import Inputs, build_inputs, gradient_values, shape_of
+from ..inputs import Inputs, begins_with, build_inputs, gradient_values, shape_of
 from ..observe import Observation, describe_error, observe
 from ..oracle import Tensors
 from ..record import Finding
 from ..spec import OpSpec
 
 Select = Callable[[Tensor], Tensor]
+AXES = {"all": "", "rows": "rows", "heads": "rows heads"}
 
 
 def whole(tensor: Tensor) -> Tensor:
@@ -59,8 +60,7 @@ class Derived:
 
     def fits(self, original: Observation) -> bool:
         """Whether every output begins with the axes that the relation is about."""
-        words = {"all": "", "rows": "rows", "heads": "rows heads"}[self.across]
-        wanted = shape_of(words, original.inputs.case.layout, original.inputs.rows)
+        wanted = shape_of(AXES[self.across], original.inputs.case.layout, original.inputs.rows)
         return all(t.shape[: len(wanted)] == wanted for t in original.returned.values())
 
     def names(self) -> list[str]:
@@ -99,10 +99,8 @@ class Derived:
     def _takes_part(self, name: str) -> bool:
         """Whether an input has the axes that the relation is about."""
         item = next(item for item in self.spec.inputs if item.name == name)
-        axes = ["rows"] if item.kind == "position_ids" else item.shape.split()
-        if self.across == "heads":
-            return axes[:2] == ["rows", "heads"]
-        return self.across == "all" or axes[:1] == ["rows"]
+        shape = "rows" if item.kind == "position_ids" else item.shape
+        return begins_with(shape, AXES[self.across], self.case.layout)
 
 
 def dense(spec: OpSpec, case: Case, **changes: Any) -> Case:

@@ -123,7 +123,8 @@ function pictures(item) {
 
 function caption(tensor, arm, found, heads) {
   const [tokens, all, lanes] = found.shape, [first, end] = found.rotated;
-  const size = `${tensor} in ${arm}: where it is wrong, ${plural(tokens, "token")} down`;
+  const down = found.sequences.length ? `, ${plural(tokens, "token")} down` : ""; // a result may have no rows
+  const size = `${tensor} in ${arm}: where it is wrong${down}`;
   const packed = found.sequences.length > 1 ? `; ${found.sequences.length} sequences` : "";
   if (heads) return `${size}, ${plural(all, "head")} across${packed}${found.tile > 1 ? `; dashed: tiles of ${plural(found.tile, "head")}` : ""}`;
   const halves = found.rotated.length ? `; rotated lanes ${first} to ${end - 1}, dashed: their middle` : "";

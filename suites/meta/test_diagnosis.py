@@ -13,6 +13,7 @@ from parity.generate import plan
 from parity.locus import numbers, words
 from parity.record import Finding
 from parity.runner import run_case
+from parity.spec import Input, OpSpec, Output
 from suites.meta import blend
 
 Tensor = torch.Tensor
@@ -37,7 +38,7 @@ def told(tokens: Any, heads: Any, lanes: Any, case: Case, spared: Any = ()) -> s
         where &= mask.view(-1, 1) if axis == 1 else mask
     for place in spared:
         where[place] = False
-    return words(where, LANES.expand(8, 6, 6), case)
+    return words(where, LANES.expand(8, 6, 6), case, by_row=True)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,7 @@ def test_a_place_has_the_words_of_its_pattern(
 def test_an_op_that_rotates_nothing_has_no_rotated_lanes(lanes: Any, expected: str) -> None:
     where = torch.zeros(8, 6, 6, dtype=torch.bool)
     where[..., lanes] = True
-    assert words(where, None, packed()) == f"{expected}, all heads, all rows"
+    assert words(where, None, packed(), by_row=True) == f"{expected}, all heads, all rows"
 
 
 def test_an_element_that_is_right_by_chance_hides_nothing() -> None:
@@ -111,7 +112,7 @@ def test_a_partial_tile_of_rows_over_tokens_and_heads() -> None:
     where = torch.zeros(8, 6, 6, dtype=torch.bool)  # batch by batch: row 32 is head 2 of token 5
     where[5, 2:], where[6:] = True, True
     shaped = where.view(4, 2, 6, 6).transpose(0, 1)  # as sbhd has it
-    place = words(shaped, LANES.expand(2, 4, 6, 6), case)
+    place = words(shaped, LANES.expand(2, 4, 6, 6), case, by_row=True)
     assert place == "rotated and copied lanes, rows of the partial tile"
 
 
@@ -119,9 +120,126 @@ def test_the_numbers_are_those_of_this_case() -> None:
     where = torch.zeros(8, 6, 6, dtype=torch.bool)
     where[[0, 5, 6], 4:, 3::2] = True
     expected = "tokens 0, 5..6 of 8, heads 4..5 of 6, lanes 3, 5 of 6, tiles of BLOCK_H 4"
-    assert numbers(where, packed()) == expected
+    assert numbers(where, packed(), by_row=True) == expected
     single = Case("op", "plain", "float32", {"dim": 1, "tokens": 1}, tile={"BLOCK": 64})
-    assert numbers(torch.ones(1, 1, dtype=torch.bool), single) == ""
+    assert numbers(torch.ones(1, 1, dtype=torch.bool), single, by_row=True) == ""
+
+
+def test_a_result_without_rows_has_neither_tokens_nor_sequences() -> None:
+    where = torch.zeros(6, 6, dtype=torch.bool)
+    where[4:, 3::2] = True
+    odd = "odd rotated lanes, heads of the partial tile"
+    assert words(where, LANES.expand(6, 6), packed(), by_row=False) == odd
+    assert numbers(where, packed(), by_row=False) == (
+        "heads 4..5 of 6, lanes 3, 5 of 6, tiles of BLOCK_H 4"
+    )
+    assert words(where[5], None, packed(), by_row=False) == "some lanes"
+    assert numbers(where[5], packed(), by_row=False) == "lanes 3, 5 of 6, tiles of BLOCK_H 4"
+    assert words(torch.tensor(True), None, packed(), by_row=False) == "all lanes"
+
+
+def test_a_number_for_each_row_is_in_rows_alone() -> None:
+    case = Case("op", "sbhd", "float32", {"seq": 3, "batch": 2})
+    where = torch.tensor([[True, False]] * 3)
+    assert words(where, None, case, by_row=True) == "all lanes, the first batch entry"
+    assert numbers(where, case, by_row=True) == "tokens 0..2 of 6"
+
+
+BIASED = OpSpec(
+    name="biased",
+    candidate=f"{__name__}:adds_biases",
+    reference=f"{__name__}:biased",
+    inputs=(Input("x", "rows heads dim"), Input("w", "heads dim"), Input("v", "dim")),
+    outputs=(Output("y"), Output("total")),
+    axes={"heads": (3,), "dim": (4,)},
+    layouts=("plain", "sbhd", "thd"),
+    dtypes=("float32",),
+    values=("normal",),
+    pad_rows="unspecified",
+    sums=("w.grad", "v.grad", "total"),
+)
+
+
+def biased(
+    x: Tensor,
+    w: Tensor,
+    v: Tensor,
+    compute_dtype: torch.dtype = torch.float32,
+    magnitude: bool = False,
+    **packing: Any,
+) -> tuple[Tensor, Tensor]:
+    x, w, v = (tensor.to(compute_dtype) for tensor in (x, w, v))
+    return x + w + v, w.sum()
+
+
+def adds_biases(x: Tensor, w: Tensor, v: Tensor, **packing: Any) -> tuple[Tensor, Tensor]:
+    return biased(x, w, v)
+
+
+class _Off(torch.autograd.Function):
+    """The identity, whose gradient is off in some places."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, where: Any) -> Tensor:
+        ctx.where = where
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        off = grads[0].clone()
+        off[ctx.where] += 1000
+        return off, None
+
+
+def wrong_weights(x: Tensor, w: Tensor, v: Tensor, **packing: Any) -> tuple[Tensor, Tensor]:
+    w, v = _Off.apply(w, (2, slice(1, None, 2))), _Off.apply(v, slice(2))
+    return biased(x, w, v)
+
+
+def wrong_row(x: Tensor, w: Tensor, v: Tensor, **packing: Any) -> tuple[Tensor, Tensor]:
+    y, total = biased(_Off.apply(x, (0, ..., 2, slice(2))), w, v)
+    return y, total + 1000
+
+
+def told_of(candidate: str, layout: str) -> dict[str, tuple[str, str]]:
+    """By result, the locus and the place that the sentence names."""
+    spec = replace(BIASED, candidate=f"{__name__}:{candidate}")
+    case = next(case for case in plan(spec, 0, 0) if case.layout == layout)
+    shapes = {"plain": {"tokens": 3}, "sbhd": {"seq": 3, "batch": 2}, "thd": {}}[layout]
+    case = replace(case, axes={"heads": 3, "dim": 4, **shapes})
+    if layout == "thd":
+        case = replace(case, lengths=(2, 3), gaps=(0, 0), tail=1)
+    found = run_case(spec, case).findings
+    return {f.tensor: (f.locus, f.sentence.partition(" It is in ")[2]) for f in found}
+
+
+@pytest.mark.parametrize("layout", BIASED.layouts)
+def test_a_planted_gradient_of_a_weight_is_told_without_rows(layout: str) -> None:
+    assert told_of("wrong_weights", layout) == {
+        "w.grad": ("odd lanes, the last head", "heads 2 of 3, lanes 1, 3 of 4."),
+        "v.grad": ("left half of the lanes", "lanes 0..1 of 4."),
+    }
+    assert told_of("adds_biases", layout) == {}
+
+
+@pytest.mark.parametrize(
+    ("layout", "rows", "tokens"),
+    [
+        ("plain", "the first row", "0 of 3"),
+        ("sbhd", "first rows of batch entries", "0, 3 of 6"),
+        ("thd", "the first row", "0 of 6"),
+    ],
+)
+def test_beside_it_a_gradient_with_rows_keeps_its_words(
+    layout: str, rows: str, tokens: str
+) -> None:
+    assert told_of("wrong_row", layout) == {
+        "x.grad": (
+            f"left half of the lanes, the last head, {rows}",
+            f"tokens {tokens}, heads 2 of 3, lanes 0..1 of 4.",
+        ),
+        "total": ("all lanes", ""),
+    }
 
 
 SPEC = replace(blend.SPEC, candidate=f"{__name__}:honest", values=("normal",))

@@ -115,6 +115,42 @@ def test_the_map_shows_heads_lanes_and_sequences(
     assert found["by_head"] == ["000088", *["000000"] * (tokens - 1)]  # four lanes of eight
 
 
+def scaled(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    *,
+    compute_dtype: torch.dtype = torch.float32,
+    magnitude: bool = False,
+    **tile: int,
+) -> torch.Tensor:
+    return (x.to(compute_dtype) * w.to(compute_dtype)).to(x.dtype)
+
+
+def scaled_wrong(x: torch.Tensor, w: torch.Tensor, **tile: int) -> torch.Tensor:
+    """The last two heads of the gradient of w are off, in odd lanes."""
+    off = torch.zeros_like(w)
+    off[4:, 1::2] = 1000
+    return scaled(x, w) + (off * (w - w.detach())).sum().to(x.dtype)
+
+
+@pytest.mark.parametrize("layout", SPEC.layouts)
+def test_the_map_of_a_gradient_without_rows_is_one_row(layout: str) -> None:
+    spec = replace(
+        SPEC,
+        candidate=f"{__name__}:scaled_wrong",
+        reference=f"{__name__}:scaled",
+        inputs=(*SPEC.inputs, Input("w", "heads dim")),
+        sums=("w.grad",),
+        layouts=(layout,),
+    )
+    case = next(case for case in plan(spec, 0, 0) if case.axes["heads"] == 6)
+    ((name, found),) = run_case(spec, replace(case, tile={"BLOCK_H": 4})).maps.items()
+    assert name == "w.grad"
+    assert (found["shape"], found["sequences"], found["tile"]) == ([1, 6, 8], [], 4)
+    assert found["by_lane"] == ["05050505"]
+    assert found["by_head"] == ["000088"]
+
+
 def adds_one(**arguments: Any) -> torch.Tensor:
     return fused_mla_rope_out_of_place(**arguments) + 1
 

@@ -298,6 +298,41 @@ def test_an_output_without_the_axes_of_a_relation_is_not_held_to_it() -> None:
         assert not {"relation:batch_split", "relation:head_split"} & set(record.checks)
 
 
+def doubled(*, x: Tensor, **modes: Any) -> Tensor:
+    return (x.to(modes.get("compute_dtype", torch.float32)) * 2).to(x.dtype)
+
+
+@pytest.mark.parametrize(
+    ("shape", "layout", "relation"),
+    [
+        ("tokens heads dim", "thd", "permuted_sequences"),
+        ("seq batch heads dim", "sbhd", "batch_split"),
+        ("batch seq heads dim", "bshd", "batch_split"),
+        ("batch seq heads dim", "bshd", "head_split"),
+    ],
+)
+def test_rows_may_be_named_by_the_axes_they_are(shape: str, layout: str, relation: str) -> None:
+    name = f"{__name__}:doubled"
+    spec = OpSpec(
+        name="doubled",
+        candidate=name,
+        reference=name,
+        inputs=(Input("x", shape),),
+        outputs=(Output("y"),),
+        axes={"heads": (1, 2), "dim": (4,)},
+        layouts=(layout,),
+        values=("normal",),
+        terms=2,
+    )
+    seed = next(seed for seed in range(500) if order(seed)[0] == relation)
+    packing = {"lengths": (1, 2), "gaps": (0, 0)} if layout == "thd" else {}
+    case = replace(plan(spec, 0, 0)[0], seed=seed, **packing)
+    axes = {"heads": 2, **({} if packing else {"batch": 2})}
+    record = run_case(spec, replace(case, axes={**case.axes, **axes}))
+    assert record.findings == ()
+    assert f"relation:{relation}" in record.checks
+
+
 def test_shrinking_keeps_the_relation() -> None:
     bug = f"{__name__}:last_sequence_off_by_one"
     spec = replace(SPEC, candidate=bug, reference=bug)

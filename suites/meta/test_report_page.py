@@ -203,6 +203,21 @@ def test_pictures_are_drawn_from_what_was_recorded(show: Open) -> None:
 
 
 @needs_chromium
+def test_the_picture_of_a_result_without_rows_has_no_tokens(show: Open) -> None:
+    document = red()
+    (item,) = [i for i in document["items"] if "rotated lanes" in i["signature"]]
+    found = item["maps"]["y"]["head"]
+    found |= {"shape": [1, *found["shape"][1:]], "sequences": []}
+    found |= {name: found[name][-1:] for name in ("by_lane", "by_head")}
+    page = show(document, link=f"#f-{item['id']}").page
+    by_lane, by_head = page.locator(".finding[open] svg:has(.frame):has(.cell)").all()
+    assert (by_lane.get_attribute("aria-label") or "").startswith(
+        "y in head: where it is wrong, 12 lanes across; rotated lanes 4"
+    )
+    assert "where it is wrong, 3 heads across" in (by_head.get_attribute("aria-label") or "")
+
+
+@needs_chromium
 def test_ten_thousand_findings_are_drawn_a_few_at_a_time(show: Open) -> None:
     """Why it opens in less than two seconds: docs/reports.md has the time."""
     opened = show(many(10_000))
