@@ -31,7 +31,10 @@ def _rendered(report: Document, limit: int) -> str:
     text = f"## {mark} Parity: {report['outcome']}\n\n{text_of(report['sentence'])}\n\n"
     text += "".join(_arms(report))
     if report["power"]:
+        alive = report["power"]["survivors"]
         text += f"Power: {text_of(report['power']['sentence'])}\n\n"
+        lived = _fitting(map(_survivor, alive), limit // 4)
+        text += "".join(lived) + _cut(len(alive) - len(lived), "planted bugs that no case noticed")
     text += "".join(map(_known_issue, report["known_issues"][:KNOWN_ISSUES]))
     text += _cut(len(report["known_issues"]) - KNOWN_ISSUES, "known issues")
     rows = [(op, *count) for op, counts in report["ops"].items() for count in counts.items()]
@@ -74,6 +77,13 @@ def _arms(report: Document) -> Iterator[str]:
 def _known_issue(entry: Document) -> str:
     what = f"{code_of(entry['op'])}, {code_of(entry['signature'])}"
     return f"Known issue, {text_of(entry_state(entry))}: {what}: {text_of(entry['reason'])}\n\n"
+
+
+def _survivor(mutant: Document) -> str:
+    place = f"{mutant['file']}:{mutant['line']} {mutant['function']}"
+    change = f"{code_of(mutant['original'])} became {code_of(mutant['changed'])}"
+    reason = f" ({text_of(mutant['reason'])})" if mutant["reason"] else ""
+    return f"No case noticed {text_of(mutant['class'])} in {code_of(place)}: {change}{reason}\n\n"
 
 
 def _row(row: tuple[str, str, int]) -> str:

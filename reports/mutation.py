@@ -1,7 +1,10 @@
-"""The result of ``parity mutate`` on the terminal: scores by class, then every survivor."""
+"""The result of ``parity mutate`` on the terminal: scores by class, then every survivor.
+
+`parity gate --power` shows the survivors too."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console
@@ -9,6 +12,10 @@ from rich.table import Table
 
 from .plain import plain
 
+LOOK = (
+    "To look at one, make its change there and run `parity gate`: add the case, axis or test that "
+    "shows it, or give the reason why none can in suites/equivalent_mutants.toml."
+)
 STATUSES = ("killed", "survived", "timeout", "equivalent")
 
 
@@ -21,20 +28,25 @@ def show(output: Console, document: dict[str, Any]) -> None:
     for name, found in document["classes"].items():
         table.add_row(name, *(str(found[status]) for status in STATUSES), _percent(found["score"]))
     output.print(table)
-    for mutant in document["mutants"]:
-        if mutant["status"] == "survived":
-            output.print(f"\n{_sentence(mutant)}", markup=False, soft_wrap=True)
+    for line in survivors(document):
+        output.print(line, markup=False, soft_wrap=True)
     output.print(f"\n{summary(document)}", markup=False, soft_wrap=True)
     if document["left"]:
         left = f"Interrupted; {document['left']} mutants are left, the same command goes on."
         output.print(left, markup=False, soft_wrap=True)
 
 
-def _sentence(mutant: dict[str, Any]) -> str:
-    place = f"{mutant['file']}:{mutant['line']} {mutant['function']}"
-    reason = f" ({mutant['reason']})" if mutant["reason"] else ""
-    change = f"  {plain(mutant['original'])}\n  {plain(mutant['changed'])}"
-    return f"SURVIVED {mutant['id']} {mutant['class']} in {place}{plain(reason)}\n{change}"
+def survivors(document: dict[str, Any]) -> Iterator[str]:
+    """Three lines for each mutant that lived, behind an empty one: where, from, to; then, if any
+    did, how to look at one."""
+    alive = [mutant for mutant in document["mutants"] if mutant["status"] == "survived"]
+    for mutant in alive:
+        place = f"{mutant['file']}:{mutant['line']} {mutant['function']}"
+        reason = f" ({mutant['reason']})" if mutant["reason"] else ""
+        told = f"SURVIVED {mutant['id']} {mutant['class']} in {place}{reason}"
+        yield from ("", *map(plain, (told, f"  {mutant['original']}", f"  {mutant['changed']}")))
+    if alive:
+        yield from ("", LOOK)
 
 
 def summary(document: dict[str, Any]) -> str:

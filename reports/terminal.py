@@ -16,7 +16,7 @@ from rich.text import Text
 
 from ..runs import Run
 from ..verdict import EXIT_CODES, Exit, Verdict
-from .mutation import summary
+from .mutation import summary, survivors
 from .plain import plain
 
 TIERS = {"gpu": "GPU", "interpreter": "Triton's interpreter on the CPU"}
@@ -81,6 +81,9 @@ def show_result(output: Console, result: dict[str, Any], folder: str) -> None:
     _line(output)
     _line(output, f"Records: {folder} (each finding by itself: parity report --html report.html)")
     if power := result.get("power"):
+        for line in survivors(power):
+            _line(output, line)
+        _line(output)
         _line(output, f"Power: {summary(power)}")
     _line(output, result["sentence"], "bold")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import html
+import io
 import json
 import os
 import re
@@ -20,13 +21,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from markdown_it import MarkdownIt
+from rich.console import Console
 
 from parity import cli
 from parity.ending import CLOSED_PIPE
 from parity.mutation import outcomes
 from parity.mutation.mutants import Mutant
 from parity.mutation.outcomes import Outcome
-from parity.reports import junit, markdown
+from parity.reports import junit, markdown, terminal
 from parity.reports.document import Document, document_of
 from parity.reports.render import FORMATS, as_text
 from parity.runs import Run
@@ -139,7 +141,31 @@ def test_bugs_that_lived_are_in_the_report(workspace: Path) -> None:
     assert violations(document) == []
     (alive,) = document["power"]["survivors"]
     assert (alive["line"], alive["original"], alive["changed"]) == (7, "x - y", "x + y")
-    assert "1 survived" in html.unescape(markdown.comment(document))
+    comment = html.unescape(markdown.comment(document))
+    assert "1 survived" in comment
+    assert "sign in <code>ops.py:7 rotate</code>: <code>x - y</code> became <code>x + y" in comment
+    assert shown(folder).endswith(
+        f"""
+SURVIVED {mutant.id} sign in ops.py:7 rotate (no case)
+  x - y
+  x + y
+
+To look at one, make its change there and run `parity gate`: add the case, axis or test that \
+shows it, or give the reason why none can in suites/equivalent_mutants.toml.
+
+Power: 1 killed, 1 survived, 0 timeout, 0 equivalent: score 50.0 %; median 1.00 s from start to \
+first failing case.
+{result["sentence"]}
+"""
+    )
+
+
+def shown(folder: Path) -> str:
+    """A run on the terminal."""
+    output = io.StringIO()
+    result = json.loads((folder / "result.json").read_text())
+    terminal.show_result(Console(file=output), result, str(folder))
+    return output.getvalue()
 
 
 def forge(document: Document, text: str) -> Document:
