@@ -41,10 +41,22 @@ def refuse_unwritable(path: Path) -> None:
     with _refusing(path):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        folder = next(above for above in path.absolute().parents if above.exists())
         if not _is_special(path):
-            with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{path.name}."):
-                pass
+            _write_below(path.parent, path.name)
+
+
+def refuse_unwritable_folder(folder: Path, option: str) -> None:
+    """The same for files in a folder, which ``option`` names."""
+    with _refusing(f"in {folder}", f"name another folder with {option}"):
+        _write_below(folder, "parity")
+
+
+def _write_below(folder: Path, name: str) -> None:
+    """Make a file and remove it again, in the folder or, if that is missing, in the next above."""
+    absolute = folder.absolute()
+    there = next(above for above in (absolute, *absolute.parents) if above.exists())
+    with tempfile.NamedTemporaryFile(dir=there, prefix=f".{name}."):
+        pass
 
 
 def export_text(path: Path, text: str) -> None:
@@ -67,10 +79,10 @@ def _is_special(path: Path) -> bool:
 
 
 @contextmanager
-def _refusing(path: Path) -> Iterator[None]:
+def _refusing(where: str | Path, advice: str = "name another file") -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise ValueError(
-            f"Expected to write {path} but the system says: {error.strerror}; name another file."
+            f"Expected to write {where} but the system says: {error.strerror}; {advice}."
         ) from error

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ..exports import refuse_unwritable
+from ..exports import refuse_unwritable_folder
 from ..interrupts import deferred
 from ..profiles import PROFILES
 
@@ -45,7 +45,7 @@ def nightly(ref: str, ops: str | None, profile: str, folder: Path | None, machin
     project = project_root()
     private = workspace(project)
     folder = folder or private / "history"
-    refuse_unwritable(folder / "night")
+    refuse_unwritable_folder(folder, "--history")
     history = store.read(folder)
     with deferred(), revision(project, ref) as arm:
         run = Run.create(private)

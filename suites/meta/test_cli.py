@@ -137,6 +137,21 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_else(
     assert not (here / ".parity").exists()
 
 
+@pytest.mark.parametrize("folder", [".parity/history", "pyproject.toml/nights", "n" * 300])
+def test_a_history_that_cannot_be_written_is_refused_by_its_own_name(
+    here: Path, folder: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / ".parity").mkdir()
+    (here / ".parity" / "history").touch()
+    given = [] if folder == ".parity/history" else ["--history", folder]
+    assert cli.run(["nightly", *given]) == Exit.USAGE
+    named = folder if given else here / folder
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"Expected to write in {named} but the system says: ")
+    assert line.endswith("; name another folder with --history.")
+    assert not list((here / ".parity" / "runs").iterdir())
+
+
 def test_every_option_that_names_a_file_to_write_is_looked_at() -> None:
     found = {" ".join([*words, param.opts[0]]) for words, param in WRITES}
     named = {f"report --{name}" for name in render.FORMATS}
