@@ -51,11 +51,13 @@ class Image:
             self._copies[device] = self.build(device)
         return self._copies[device]
 
-    def fresh(self, device: torch.device) -> dict[str, Guarded]:
-        """The tensors in a buffer of their own on a device; one tensor for all names of a place."""
-        # On a GPU built in place: few runs ask later what it held, and most need no second copy.
-        new = device.type != "cpu" and device not in self._copies
-        buffer = self.build(device) if new else self.on(device).clone()
+    def fresh(self, device: torch.device, *, once: bool) -> dict[str, Guarded]:
+        """The tensors in a buffer of their own on a device; one tensor for all names of a place.
+
+        ``once`` where nobody is likely to ask for them again, nor what they held at first: a GPU
+        then gets no second copy.
+        """
+        buffer = self.build(device) if once and device != HOST else self.on(device).clone()
         views = {where: view(buffer, where) for where in self.places.values()}
         return {
             name: Guarded(views[where], buffer, device, self, name)

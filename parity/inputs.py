@@ -44,7 +44,8 @@ class Inputs:
     def afresh(self, lent: Lent) -> Inputs:
         """The same inputs as they were at the start, in memory of their own but for what is lent
         to them."""
-        return replace(self, tensors=_fresh(self.tensors, self.images, self.device, lent))
+        fresh = _fresh(self.tensors, self.images, self.device, lent, once=bool(self.given))
+        return replace(self, tensors=fresh)
 
     def values(self, form: Form | None = None) -> dict[str, torch.Tensor]:
         """The tensors as they were at the start, on the host, to be read only.
@@ -112,7 +113,7 @@ def build_inputs(
     constants = {name: axes[axis] for name, axis in spec.arguments.items()} | dict(case.flags)
     if len(spec.cp_sizes) > 1 and case.layout == "thd":
         constants |= {"cp_rank": case.cp_rank, "cp_size": case.cp_size}
-    tensors = _fresh(parts, images, device, lent)
+    tensors = _fresh(parts, images, device, lent, once=bool(given))
     return Inputs(tensors, constants, axes, device, spec, case, given, images, tables)
 
 
@@ -120,7 +121,8 @@ def incoming_gradient(
     inputs: Inputs, name: str, shape: Sequence[int], dtype: torch.dtype
 ) -> Guarded:
     """The random incoming gradient of output ``name``, with the strides the case asks for."""
-    return _gradient(inputs, name, tuple(shape), dtype).fresh(inputs.device)[name]
+    image = _gradient(inputs, name, tuple(shape), dtype)
+    return image.fresh(inputs.device, once=bool(inputs.given))[name]
 
 
 def gradient_values(
@@ -228,11 +230,16 @@ _placed_once = lru_cache(maxsize=32)(place)  # more than all runs of a case need
 
 
 def _fresh(
-    names: Iterable[str], images: Mapping[object, Image], device: torch.device, lent: Lent
+    names: Iterable[str],
+    images: Mapping[object, Image],
+    device: torch.device,
+    lent: Lent,
+    *,
+    once: bool,
 ) -> dict[str, Guarded]:
     """The tensors by name; those of one storage in one buffer."""
     wanted = dict.fromkeys(images[name] for name in names)
-    made = {image: lent.get(image) or image.fresh(device) for image in wanted}
+    made = {image: lent.get(image) or image.fresh(device, once=once) for image in wanted}
     return {name: made[images[name]][name] for name in names}
 
 

@@ -15,7 +15,7 @@ from .checks import CHECKS, headroom
 from .cost import cost
 from .evidence import Evidence
 from .generate import is_legal
-from .guards import tensor_bytes
+from .guards import HOST, tensor_bytes
 from .inputs import Inputs, build_inputs, rows_in_sequences
 from .memory import CHECKS as MEMORY_CHECKS
 from .memory import hazards, not_run
@@ -154,7 +154,9 @@ def _one_nan(tensor: torch.Tensor) -> torch.Tensor:
 def device() -> torch.device:
     """Where cases run: the current GPU if there is one and Triton compiles, else the CPU."""
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-    return torch.device("cuda" if torch.cuda.is_available() and not interpreted else "cpu")
+    if interpreted or not torch.cuda.is_available():
+        return HOST
+    return torch.device("cuda", torch.cuda.current_device())
 
 
 def _specified_rows(inputs: Inputs) -> torch.Tensor | None:
