@@ -13,25 +13,25 @@ import os
 import random
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, currently_in_test_context, settings
 
 from . import leases
 from .arms import workspace
 from .case import Case
 from .catalog import configured, resolve
 from .corpus import kept
-from .generate import coverage, plan
+from .generate import plan
 from .interpreter import prepare
 from .profiles import PROFILES, Profile
-from .record import Record, read
+from .pytest_summary import lines
+from .record import Record
 from .runs import Run
 from .shrink import Budget, shrink, summary
 from .spec import OpSpec
@@ -61,6 +61,7 @@ class Session:
     seed: int
     profile: Profile
     checked: list[str] = field(default_factory=list, repr=False)
+    failed: list[str] = field(default_factory=list, repr=False)
     gaps: list[str] = field(default_factory=list, repr=False)
 
     @cached_property
@@ -74,21 +75,26 @@ class Session:
         return list({case.id: case for case in [*kept(self.project, spec), *planned]}.values())
 
     def check(self, case: Case) -> None:
-        """Run a case; raises CaseFailed if it has findings or if the op lacks what it promises.
+        """Run a case; raises CaseFailed if it has findings, if the op lacks what it promises or if
+        the contract cannot be judged.
 
         What could not be checked of one that passes is added to ``gaps``.
         """
         if not self.checked:
             self._open()
         self.checked.append(case.id)
+        self.run.save_case(case)
         record = self._run(case)
+        self._add(record)
         if record.status == "passed":
             self.gaps.extend(record.gaps())
             return
+        self.failed.append(case.id)
+        if record.status == "infrastructure":
+            raise CaseFailed(record.reason)
         if record.status == "unsupported":
             raise CaseFailed(f"Expected what the contract promises but got: {record.reason}")
-        minimal = self._shrink(case, record)
-        raise CaseFailed(_message(minimal, self._run(minimal)))
+        raise CaseFailed(_message(*self._smallest(case, record)))
 
     def _open(self) -> None:
         workspace(self.project)  # tells git to ignore it
@@ -98,23 +104,30 @@ class Session:
     def _run(self, case: Case) -> Record:
         from .runner import run_case
 
-        self.run.save_case(case)
         try:
-            record = run_case(self.specs[case.op], case)
+            return run_case(self.specs[case.op], case)
         except ValueError as error:  # the contract cannot be judged, and the sentence says why
-            raise CaseFailed(str(error)) from None
-        self.run.add(record, by=self.worker)
-        return record
+            return Record(case.id, case.op, "head", "infrastructure", reason=str(error))
 
-    def _shrink(self, case: Case, record: Record) -> Case:
-        from .runner import run_case
+    def _add(self, record: Record) -> None:
+        """Once a case has failed, Hypothesis runs smaller ones and those again: probes, too."""
+        shrinking = self.failed and currently_in_test_context()
+        (self.run.add_probe if shrinking else self.run.add)(record, by=self.worker)
 
-        spec, family = self.specs[case.op], record.findings[0].family
+    def _smallest(self, case: Case, record: Record) -> tuple[Case, Record]:
+        """The simplest case that fails alike, with its record, which are kept for a replay."""
+        family, records = record.findings[0].family, {case.id: record}
 
         def still_fails(smaller: Case) -> bool:
-            return any(f.family == family for f in run_case(spec, smaller).findings)
+            records[smaller.id] = self._run(smaller)
+            return any(f.family == family for f in records[smaller.id].findings)
 
-        return shrink(spec, case, still_fails, Budget(runs=SHRINK_RUNS, seconds=60))
+        budget = Budget(runs=SHRINK_RUNS, seconds=60)
+        smallest = shrink(self.specs[case.op], case, still_fails, budget)
+        if smallest.id != case.id:
+            self.run.save_case(smallest)
+            self.run.add_probe(records[smallest.id], by=self.worker)
+        return smallest, records[smallest.id]
 
 
 def _message(case: Case, record: Record) -> str:
@@ -255,6 +268,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
     calls it, and is skipped where some checks of its cases were NOT_RUN."""
     session = pyfuncitem.config.stash[_SESSION]
     before, gaps_before = len(session.checked), len(session.gaps)
+    session.failed.clear()
     result = yield
     if "parity_check" in pyfuncitem.fixturenames and len(session.checked) == before:
         raise CaseFailed(
@@ -276,26 +290,6 @@ def pytest_terminal_summary(
 ) -> None:
     """How many cases ran and where their records are, summed over all workers."""
     session = config.stash[_SESSION]
-    folder = session.run.folder
-    records = [r for file in sorted(folder.glob("records-*.jsonl")) for r in read(file)]
-    counts = Counter(record.status for record in records)
-    if counts:
-        shown = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
-        terminalreporter.write_line(f"parity: {counts.total()} cases: {shown}; {folder}")
-    gaps = Counter((record.op, gap) for record in records for gap in record.gaps())
-    for (name, gap), count in sorted(gaps.items()):
-        terminalreporter.write_line(f"parity: NOT_RUN {name}, {count} cases: {gap}")
-    for name, seen, possible in _covered(session):
-        terminalreporter.write_line(
-            f"parity: {name} covered {seen} of {possible} pairs of finite choices"
-        )
-
-
-def _covered(session: Session) -> Iterator[tuple[str, int, int]]:
-    """(op, pairs covered, pairs possible) of every op that ran."""
-    ran: dict[str, list[Case]] = {}
-    for path in sorted(session.run.folder.glob("cases/*.json")):
-        case = Case.from_file(path)
-        ran.setdefault(case.op, []).append(case)
-    for name, cases in sorted(ran.items()):
-        yield name, *coverage(session.specs[name], cases)
+    if session.run.folder.is_dir():
+        for line in lines(session.run, session.specs):
+            terminalreporter.write_line(line)

@@ -67,9 +67,9 @@ class Run:
         """Add a record of a planned case; ``by`` is who writes where several do for one arm."""
         self._append(f"records-{by or record.arm}", record)
 
-    def add_probe(self, record: Record) -> None:
+    def add_probe(self, record: Record, by: str = "") -> None:
         """Add a record of a case that shrinking tried; it is not one of the planned cases."""
-        self._append(f"probes-{record.arm}", record)
+        self._append(f"probes-{by or record.arm}", record)
 
     def add_repeat(self, record: Record) -> None:
         """Add a record of one more run of a planned case."""
@@ -109,11 +109,16 @@ class Run:
             Exit.INTERRUPTED,
         )
 
+    def records(self) -> Iterator[Record]:
+        """The records of planned cases, as they were written."""
+        for file in sorted(self.folder.glob("records*.jsonl")):
+            yield from read(file)
+
     def all_records(self) -> Iterator[Record]:
         """The records of planned cases, then those of shrinking, as they were written."""
-        for pattern in ("records*.jsonl", "probes*.jsonl"):
-            for file in sorted(self.folder.glob(pattern)):
-                yield from read(file)
+        yield from self.records()
+        for file in sorted(self.folder.glob("probes*.jsonl")):
+            yield from read(file)
 
 
 def all_runs(workspace: Path) -> Iterator[Run]:
