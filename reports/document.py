@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from math import prod
 from typing import Any
 
@@ -39,11 +40,18 @@ def document_of(run: Run) -> Document:
             f"Expected result.json in {run.folder} but there is none: the run was killed, goes on, "
             "or was one of pytest; run `parity gate` to its end."
         )
-    try:
+    with readable(run):
         return _document(run, described, result)
-    except (KeyError, TypeError) as error:
+
+
+@contextmanager
+def readable(run: Run) -> Iterator[None]:
+    """ValueError, in one sentence, where a file of the run is not what this version writes."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(
-            f"Expected a result that this version of parity can read in {run.folder} but "
+            f"Expected files that this version of parity can read in {run.folder} but "
             f"{error!s} is missing or of another kind; run `parity gate` again."
         ) from error
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ..runs import Run
 from . import html, junit, markdown, terminal
-from .document import Document, document_of
+from .document import Document, document_of, readable
 
 
 def _json(document: Document) -> str:
@@ -32,5 +32,6 @@ def to_terminal(run: Run) -> None:
     """Print what the gate printed in the end."""
     document = document_of(run)
     output = terminal.console()
-    terminal.show_header(output, run.document("run"), document["environment"])
-    terminal.show_result(output, run.document("result"), str(run.folder))
+    with readable(run):
+        terminal.show_header(output, run.document("run"), document["environment"])
+        terminal.show_result(output, run.document("result"), str(run.folder))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import re
 import subprocess
 import tempfile
@@ -17,6 +16,7 @@ from triton import knobs
 from triton.compiler.compiler import get_cache_invalidating_env_vars, make_backend
 from triton.runtime.cache import get_cache_key
 
+from ..given import given_json
 from ..record import write_json
 from .capture import Launch
 from .occupancy import MAX_SHARED, MAX_WARPS, resident_warps
@@ -86,7 +86,7 @@ def _content(launch: Launch) -> str:
 
 def _read(entry: Path) -> Figures | None:
     try:
-        found: Figures = json.loads(entry.read_text(encoding="utf-8"))
+        found: Figures = given_json(entry)
     except (OSError, ValueError):
         return None  # absent or damaged: compiled again
     return found if found.pop("schema_version", None) == SCHEMA_VERSION else None

@@ -32,6 +32,7 @@ class Baseline:
     path: Path
     header: dict[str, Any]
     entries: dict[str, dict[str, Any]] = field(default_factory=dict)
+    damaged: tuple[int, ...] = ()  # numbers of lines whose records are lost
 
     def record(self, spec: OpSpec, case: Case) -> Record | None:
         """The record of a case under this very contract, or None."""
@@ -64,7 +65,7 @@ def create(path: Path, header: dict[str, Any]) -> Baseline:
 
 
 def read(path: Path) -> Baseline:
-    """A baseline without its damaged lines; raises ValueError if it has no header to trust."""
+    """A baseline less its damaged lines; raises ValueError if it has no header to trust."""
     try:
         first, *lines = path.read_bytes().split(b"\n")
     except OSError as error:
@@ -78,8 +79,26 @@ def read(path: Path) -> Baseline:
             f"Expected a baseline with schema_version {SCHEMA_VERSION} in {path} but its first "
             "line is none; record it again with `parity baseline save FILE`."
         )
-    entries = (entry for line in lines if (entry := _content(line)) is not None)
-    return Baseline(path, header, {entry["record"]["case_id"]: entry for entry in entries})
+    contents = {number: _content(line) for number, line in enumerate(lines, start=2) if line}
+    entries = {entry["record"]["case_id"]: entry for entry in contents.values() if entry}
+    damaged = tuple(number for number, entry in contents.items() if entry is None)
+    return Baseline(path, header, entries, damaged)
+
+
+def saved(path: Path) -> Baseline:
+    """A file of `parity baseline save`; raises ValueError unless all of it is as it was written."""
+    found = read(path)
+    if not {"plan", "arm"} <= set(found.header):
+        raise ValueError(
+            f"Expected a file of `parity baseline save` at {path} but it is one of the cache; "
+            "name another."
+        )
+    if found.damaged:
+        raise ValueError(
+            f"Expected {path} as `parity baseline save` wrote it but its line "
+            f"{', '.join(map(str, found.damaged))} is damaged; copy it again, or record it again."
+        )
+    return found
 
 
 def cache(workspace: Path, fingerprint: dict[str, str]) -> Baseline:

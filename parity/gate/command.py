@@ -58,12 +58,12 @@ def gate(resume: bool, **options: Path | str | int | None) -> int:
 
 def _request(options: dict[str, Path | str | int | None]) -> Request:
     """What the options ask for; the plan of a baseline is that of its file."""
-    from .baseline import read
+    from .baseline import saved
     from .request import Request
 
     given = {name: value for name, value in options.items() if value is not None}
     if "baseline" in given:
-        plan = read(Path(str(given["baseline"]))).header["plan"]
+        plan = saved(Path(str(given["baseline"]))).header["plan"]
         if own := sorted(set(plan) & set(given)):
             raise click.UsageError(
                 f"Expected --baseline without --{own[0].replace('_', '-')} but got both; "

@@ -17,7 +17,7 @@ from ..provenance import Misplaced
 from ..runs import Run
 from ..spec import OpSpec
 from ..verdict import Exit
-from .baseline import Baseline, cache, read
+from .baseline import Baseline, cache, saved
 from .comparison import Comparison
 from .cross import crossed
 from .fingerprint import differences
@@ -38,7 +38,7 @@ def prepare(run: Run, team: list[Worker], request: Request) -> Comparison:
         Refused: both arms have one and the same code, an arm has code of another place, or the code
             of a run that goes on has changed.
     """
-    baseline = read(request.baseline) if request.baseline else None
+    baseline = saved(request.baseline) if request.baseline else None
     before = run.document("run")
     header = {
         "kind": "gate",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
+import click
+
+from ..given import given_json
 from ..isolation import DEADLINE, Job
 from ..provenance import digest
 from ..record import Record, write_json
@@ -88,18 +90,29 @@ def _document(found: Baseline) -> dict[str, Any]:
 
 def _read(kept: Path, key: list[str], lab: Lab) -> Baseline | None:
     """What an earlier run left, if cases, harness and every file they executed are the same."""
-    try:
-        document = json.loads(kept.read_text("utf-8"))
-    except (OSError, ValueError):
+    if not kept.is_file():
         return None
+    try:
+        return _kept(given_json(kept), key, lab)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        why = f"is damaged ({error!r})"
+        click.echo(
+            f"Passed over {kept}, which {why}: the cases run again and it is replaced.", err=True
+        )
+        return None
+
+
+def _kept(document: dict[str, Any], key: list[str], lab: Lab) -> Baseline | None:
     if document["key"] != key:
         return None
     for file, before in document["files"].items():
         if not (lab.code / file).is_file() or digest((lab.code / file).read_bytes()) != before:
             return None
-    records = map(Record.from_dict, document["records"])
+    records = {r.case_id: r for r in map(Record.from_dict, document["records"])}
     reached = {
         case: {file: set(lines) for file, lines in files.items()}
         for case, files in document["reached"].items()
     }
-    return Baseline({record.case_id: record for record in records}, reached)
+    if not set(records) == set(reached) == set(key[1:]):
+        raise ValueError("not every case has its record and its lines")
+    return Baseline(records, reached)

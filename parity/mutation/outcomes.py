@@ -36,19 +36,27 @@ class Outcome:
 
 
 class Journal:
-    """Outcomes by key, one JSON line each; whatever changes an outcome is in its key."""
+    """Outcomes by key, one JSON line each; whatever changes an outcome is in its key.
+
+    ``damaged`` are the numbers of lines cut off by a kill, or of another version: those mutants
+    run again.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.found: dict[str, Outcome] = {}
-        for line in path.read_text("utf-8").splitlines() if path.exists() else ():
+        self.damaged: list[int] = []
+        lines = path.read_bytes().split(b"\n") if path.exists() else []
+        for number, line in enumerate(lines, start=1):
+            if not line:
+                continue
             try:
                 document = json.loads(line)
                 key = document.pop("key")
                 document.pop("mutant", None)
                 self.found[key] = Outcome(**document)
-            except (ValueError, KeyError, TypeError):
-                continue  # cut off by a kill, or of another version: that mutant runs again
+            except (ValueError, KeyError, TypeError, AttributeError):
+                self.damaged.append(number)
 
     def add(self, key: str, mutant: str, outcome: Outcome) -> None:
         """Append and flush to the disk; the id of the mutant is for whoever reads the file."""

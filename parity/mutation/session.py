@@ -13,6 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import click
+
 from ..arms import workspace
 from ..case import Case
 from ..corpus import kept
@@ -98,7 +100,7 @@ def _conduct(request: Request) -> dict[str, Any]:
         if request.sample:
             found = sample(found, request.sample, request.seed)
         real = [mutant for mutant in found if mutant.id not in equivalent]
-        journal = Journal(folder / "mutation" / "outcomes.jsonl")
+        journal = _journal(folder / "mutation" / "outcomes.jsonl")
         ends = {name: Outcome("equivalent", reason=why) for name, why in equivalent.items()}
         for judge in _judges(lab, subject, request, journal):
             judged = _hunt(judge, real, journal)
@@ -108,6 +110,18 @@ def _conduct(request: Request) -> dict[str, Any]:
                 return document(found, {n: end for n, end in ends.items() if n not in left})
             real = [mutant for mutant in real if judged[mutant.id].status == "survived"]
     return document(found, ends)
+
+
+def _journal(path: Path) -> Journal:
+    found = Journal(path)
+    if found.damaged:
+        lines = ", ".join(map(str, found.damaged))
+        click.echo(
+            f"Passed over what is damaged in {path}, line {lines}: those mutants run again; "
+            "delete it to hear no more of it.",
+            err=True,
+        )
+    return found
 
 
 def _judges(lab: Lab, subject: Subject, request: Request, journal: Journal) -> Iterator[Judge]:

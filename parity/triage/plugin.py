@@ -135,6 +135,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if folder:
         files = {str(getattr(module, "__file__", "")) for module in [*sys.modules.values()]}
         text = json.dumps(sorted(files))
-        Path(folder, f"{os.getpid()}.imports").write_text(text, encoding="utf-8")
+        part = Path(folder, f"{os.getpid()}.part")  # whoever is killed meanwhile leaves no half
+        part.write_text(text, encoding="utf-8")
+        part.replace(part.with_suffix(".imports"))
     if _journal:
         _journal.end(int(exitstatus))

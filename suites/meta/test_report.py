@@ -313,6 +313,16 @@ def test_a_run_without_a_usable_result_is_refused(
     assert not (workspace / "out.json").exists()
 
 
+@pytest.mark.parametrize("name", ["run", "environment"])
+@pytest.mark.parametrize("damage", ["", "{", "[]", "{}", '{"versions": 1}'])
+def test_a_damaged_file_of_a_run_is_named(
+    workspace: Path, capsys: pytest.CaptureFixture[str], name: str, damage: str
+) -> None:
+    (workspace / ".parity/runs/red" / f"{name}.json").write_text(damage)
+    assert cli.run(["report", "red"]) == Exit.USAGE
+    assert ".parity/runs/red" in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_it_says_which_gate_is_shown_and_which_newer_one_did_not_end(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
