@@ -52,7 +52,7 @@ def nightly(ref: str, ops: str | None, profile: str, folder: Path | None, machin
         run.write(
             "run", {"kind": "nightly", "ops": ops, "seed": 0, "arms": {"head": arm.to_dict()}}
         )
-        plan = Plan(project, ops, PROFILES[profile], history, machine)
+        plan = Plan(ops, PROFILES[profile], history, machine)
         night, interrupted = run_night(plan, arm, run)
     kept = store.write(folder, night)
     result = compare(store.read(folder), night, commits_of(project), interrupted=interrupted)

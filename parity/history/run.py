@@ -32,7 +32,6 @@ WORKERS = 4  # at most; each holds torch and, on a GPU, a context of its own
 class Plan:
     """What the user asked for, and the nights so far."""
 
-    project: Path
     ops: str | None
     profile: Profile
     history: History
@@ -80,7 +79,7 @@ def _prepare(plan: Plan, worker: Worker) -> tuple[Search, list[Job], dict[str, A
         about = result(worker.describe(specs))
     except (Misplaced, RuntimeError) as error:
         raise Refused(str(error), Exit.FAULT) from error
-    found = search(plan.project, specs, plan.profile, plan.history.nights, draws)
+    found = search(Path(worker.arm.root), specs, plan.profile, plan.history.nights, draws)
     by_name = {spec.name: spec for spec in specs}
     return found, [(by_name[case.op], case) for case in found.cases], about
 

@@ -47,18 +47,19 @@ class Search:
 
 
 def search(
-    project: Path,
+    root: Path,
     specs: Sequence[OpSpec],
     profile: Profile,
     nights: Iterable[Night],
     draws: str,
 ) -> Search:
-    """The cases of one night; ``draws`` is what the fresh ones follow from.
+    """The cases of one night; ``draws`` is what the fresh ones follow from, and ``root`` the folder
+    of the code under test, whose kept cases are held to its own contracts.
 
     Raises ValueError for a kept case that its contract no longer allows.
     """
     by_name = {spec.name: spec for spec in specs}
-    fixed = {s.name: _unique([*kept(project, s), *plan(s, profile.planned, 0)]) for s in specs}
+    fixed = {s.name: _unique([*kept(root, s), *plan(s, profile.planned, 0)]) for s in specs}
     fresh = {spec.name: _fresh(spec, profile.generated, draws) for spec in specs}
     remembered, lost = {}, []
     for key, case in _simplest(nights).items():

@@ -59,6 +59,9 @@ def newest(folder: Path) -> dict[str, Any]:
 def test_a_night_finds_what_is_new_and_a_bisection_the_commit(
     repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    kept = repository / "suites" / "corpus" / "double" / "of_no_commit.json"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("no case")  # a night reads the kept cases of its commit alone
     assert nightly("--ref", "HEAD~2") == Exit.NOTHING_COMPARED
     assert nightly() == Exit.REGRESSION
     found = newest(repository)
