@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from .cost import dearer, given_way
 from .record import BANDS, Finding, Record
+from .triage.signature import normalised
 from .verdict import Judgement, Verdict
 
 OTHER_REFERENCE = (
@@ -158,8 +159,9 @@ def _not_run(blank: Judgement, head: Record) -> list[Judgement]:
 
 
 def _because(blank: Judgement, verdict: Verdict, reason: str, sentence: str = "") -> Judgement:
-    """A verdict on a case as a whole; cases with one reason belong together."""
-    return replace(blank, verdict=verdict, family=reason, sentence=sentence or reason)
+    """A verdict on a case as a whole; those with one reason, but for its numbers, are alike."""
+    family = normalised(reason)
+    return replace(blank, verdict=verdict, family=family, sentence=sentence or reason)
 
 
 def _values(blank: Judgement, base: Record, head: Record) -> Judgement:

@@ -55,15 +55,13 @@ def describe(specs: Iterable[OpSpec], root: Path) -> dict[str, Any]:
 
     Raises:
         Misplaced: a module under test lies outside ``root``.
-        ValueError: from the candidate, where the root does not hold what it needs.
+        ValueError: Parity's own ops, which are taken where none are named, of a root without them;
+            and from the candidate, where the root does not hold what it needs.
     """
     modules = {module.__name__: module for spec in specs for module in _under_test(spec)}
     for module in modules.values():
         if module.__file__ and not _inside(module, root):
-            raise Misplaced(
-                f"Expected {module.__name__} from below {root} but it was imported from "
-                f"{module.__file__}; check that the op's code lies in the arm's root."
-            )
+            raise _misplaced(module, root)
     files = {module.__file__: module for module in modules.values() if module.__file__}
     functions: dict[str, str] = {}
     for module in modules.values():
@@ -102,6 +100,19 @@ def _under_test(spec: OpSpec) -> list[ModuleType]:
     packages = tuple(f"{item.__package__}." for item in named if item.__package__)
     loaded = [item for name, item in sys.modules.items() if name.startswith(packages)]
     return [*named, *(item for item in loaded if isinstance(item, ModuleType))]
+
+
+def _misplaced(module: ModuleType, root: Path) -> Exception:
+    if module.__name__.startswith("parity."):
+        return ValueError(
+            f"Expected Parity's own ops ({module.__name__}), which are taken where no others are "
+            f"named, below {root} but it does not hold them; name yours with --ops, or as ops in "
+            "[tool.parity] of pyproject.toml."
+        )
+    return Misplaced(
+        f"Expected {module.__name__} from below {root} but it was imported from "
+        f"{module.__file__}; check that the op's code lies in the arm's root."
+    )
 
 
 def _inside(module: ModuleType, root: Path) -> bool:

@@ -25,6 +25,7 @@ from ..profiles import Profile
 from ..record import Finding, Record
 from ..shrink import weight
 from ..spec import OpSpec
+from ..triage.signature import normalised
 from .night import Failure, Key, Measure, Missing, Night, Passed, Row, Total, rank
 
 ANSWERS = ("passed", "failed", "crashed", "timeout")
@@ -158,15 +159,19 @@ def _failure(key: Key, pairs: list[tuple[Case, Finding]], fixed: set[str]) -> Fa
 
 
 def _missing(search: Search, records: Mapping[str, Record]) -> Iterator[Missing]:
-    """Cases without an answer, by op and reason."""
-    reasons: Counter[tuple[str, str]] = Counter()
+    """Cases without an answer, by op and reason; reasons that differ in numbers only are one."""
+    alike: dict[tuple[str, str], list[str]] = {}
     for case in search.cases:
-        record = records.get(case.id)
-        if record is None:
-            reasons[case.op, "The night ended before its turn."] += 1
-        elif record.status not in ANSWERS:
-            reasons[case.op, f"{record.status}: {record.reason}"] += 1
-        else:
-            reasons.update((case.op, gap) for gap in record.gaps())
-    for (op, reason), count in reasons.items():
-        yield Missing(op, reason, count)
+        for reason in _unanswered(records.get(case.id)):
+            alike.setdefault((case.op, normalised(reason)), []).append(reason)
+    for (op, _), reasons in alike.items():
+        yield Missing(op, reasons[0], len(reasons))
+
+
+def _unanswered(record: Record | None) -> list[str]:
+    """Why a case, or a check of it, has no answer."""
+    if record is None:
+        return ["The night ended before its turn."]
+    if record.status not in ANSWERS:
+        return [f"{record.status}: {record.reason}"]
+    return record.gaps()

@@ -218,6 +218,18 @@ def test_code_from_elsewhere_is_refused(here: Path, capsys: pytest.CaptureFixtur
     assert "Expected ops_kernel from below" in capsys.readouterr().err
 
 
+def test_a_project_that_names_no_ops_is_told_how(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("base", "head"):
+        root(here / name, ("a",), {"a": RIGHT})
+    assert cli.run(["gate", "--base-root", "base", "--head-root", "head"]) == Exit.USAGE
+    told = capsys.readouterr().err
+    assert "where no others are named, below " in told
+    assert "; name yours with --ops, or as ops in [tool.parity] of pyproject.toml." in told
+    assert list((here / ".parity" / "runs").iterdir()) == []
+
+
 SLOW = "(time.sleep(0.3), x * 2)[1]"
 
 

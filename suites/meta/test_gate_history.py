@@ -50,8 +50,8 @@ calls = itertools.count()
 def unsupported():
     raise Unsupported("Not in this revision.")
 
-def raises():
-    raise RuntimeError("No.")
+def raises(text="No."):
+    raise RuntimeError(text)
 
 def reference(x, compute_dtype=None, magnitude=False):
     return {reference}
@@ -98,6 +98,7 @@ LOUDER, SOFTER = (EXACT.replace("1.0", f"(1 {sign} 2**-24)") for sign in "+-")
 # One warp holds a row, so that a GPU gives the right bits without the barrier, too.
 MIRRORED, UNGUARDED = "mirrored(x, True)", "mirrored(x, False)"
 LANES = {"dims": ("(32,)", "(32,)"), "references": ("x.flip(1)", "x.flip(1)")}
+WIDTH = "raises(f'No {x.numel()} elements.')"
 ALTERNATING = f"{EXACT} if next(calls) % 2 else {LOUDER}"
 
 
@@ -145,7 +146,7 @@ HISTORY = {
         {Verdict.REGRESSION, Verdict.NONDETERMINISTIC, Verdict.IDENTICAL},
     ),
     "restated": Op(SQUARE, SQUARE, {Verdict.INCONCLUSIVE}, references=(SQUARE, "x * x + x")),
-    "unjudged": Op(SQUARE, SQUARE, {Verdict.INFRASTRUCTURE}, references=(SQUARE, "raises()")),
+    "unjudged": Op(SQUARE, SQUARE, {Verdict.INFRASTRUCTURE}, references=(SQUARE, WIDTH)),
     "reworded": Op(
         MIRRORED,
         f"{MIRRORED}  # said otherwise",
@@ -260,6 +261,15 @@ def test_known_issues_are_told_and_do_not_count(run: Run) -> None:
     ]
     bad = {i["op"] for i in result["items"] if i["verdict"] == "REGRESSION" and not i["known"]}
     assert bad == {"broken", "narrower", "racy"}
+
+
+def test_a_fault_of_the_contract_is_one_finding_whatever_its_numbers(run: Run) -> None:
+    records = [record for record in run.recorded("records", "head") if record.op == "unjudged"]
+    assert len({record.reason for record in records}) > 1
+    items = run.document("result")["items"]
+    (item,) = [item for item in items if item["op"] == "unjudged"]
+    assert set(item["cases"]) == {record.case_id for record in records}
+    assert item["sentence"] in {record.reason for record in records}
 
 
 def test_sentences_say_how_sure_they_are(run: Run) -> None:

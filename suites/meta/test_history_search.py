@@ -113,6 +113,15 @@ def test_what_gave_no_answer_is_counted_by_reason() -> None:
     assert not any(isinstance(row, Passed) for row in found)
 
 
+def test_reasons_that_differ_in_numbers_only_are_one() -> None:
+    small, large = (record(case, "infrastructure") for case in (SMALL, LARGE))
+    found = kept(replace(small, reason="No width of 3."), replace(large, reason="No width of 12."))
+    assert [row for row in found if isinstance(row, Missing)] == [
+        Missing("op", "The night ended before its turn.", 1),
+        Missing("op", "infrastructure: No width of 3.", 2),
+    ]
+
+
 @pytest.mark.parametrize("status", ["crashed", "timeout"])
 def test_a_process_that_was_lost_is_a_failure(status: str) -> None:
     found = kept(record(SMALL, status), record(LARGE), record(FRESH))

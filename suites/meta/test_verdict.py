@@ -75,6 +75,14 @@ TABLE = {
 }
 
 
+def test_reasons_that_differ_in_numbers_only_belong_together() -> None:
+    reasons = ["No width of 3.", "No width of 12.", "No height of 3."]
+    broken = record("c", status="infrastructure")
+    found = [verdicts([replace(broken, reason=reason)], [PASSED])[0] for reason in reasons]
+    assert [item.sentence for item in found] == reasons
+    assert found[0].family == found[1].family != found[2].family
+
+
 def outcome(status: str) -> dict[str, Record]:
     found = (WRONG,) if status == "failed" else ()
     return {} if status == "missing" else {"c": record("c", *found, status=status)}
