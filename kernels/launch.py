@@ -77,7 +77,7 @@ class Launch:
 
     def outputs(self, like: Tensor) -> list[Any]:
         """New tensors of these ``shapes``, or None, in dtype and device of ``like``."""
-        # a third quicker than `new_empty`, which works out the strides
+        # `new_empty` would work out the strides on every call
         return [memory and like.new_empty_strided(*memory) for memory in self._memory]
 
     def __call__(self, *tensors: Tensor | None) -> None:
