@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 GAP = 8  # guard elements between the rows of a sliced tensor
+LARGE = 2**26  # bytes of buffers that are not joined, and elements that are compared at once
 HOST = torch.device("cpu")  # where all but the candidate runs: small tensors are slow on a GPU
 Changed = tuple[torch.Tensor, torch.Tensor]  # elements of a buffer: in its tensor, in its guards
 Memory = tuple[tuple[int, ...], tuple[int, ...], int]  # size, stride, first element
@@ -117,15 +118,25 @@ class Guarded:
 def all_alike(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> bool:
     """Whether the two of each pair have the same bits, all 1-D and on one device.
 
-    A GPU is asked once, since it answers for all as fast as for one; on the host nothing is copied.
+    A GPU is asked once, since it answers for all as fast as for one; on the host, and where they
+    are large, nothing is copied.
     """
     if pairs[0][0].device == HOST:
         return all(alike(one, other) for one, other in pairs)
+    if sum(one.nbytes for one, _ in pairs) > LARGE:
+        return _alike_in_pieces(pairs)
     ones, others = (
         torch.cat([tensor.view(torch.uint8) for tensor in side])
         for side in zip(*pairs, strict=True)
     )
     return torch.equal(ones, others)
+
+
+def _alike_in_pieces(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> bool:
+    """The same, in memory of one piece of a tensor; asks once, too."""
+    pieces = [zip(*(bits(tensor).split(LARGE) for tensor in pair), strict=True) for pair in pairs]
+    differ = [(one != other).any() for pair in pieces for one, other in pair]
+    return not torch.stack(differ).any()
 
 
 def alike(one: torch.Tensor, other: torch.Tensor) -> bool:

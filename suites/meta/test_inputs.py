@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from parity import guards
 from parity.case import Case
 from parity.catalog import resolve
 from parity.generate import FAR, SERVED, choices, coverage, plan
@@ -162,3 +163,17 @@ def test_the_digest_of_inputs_sees_one_value_of_a_far_table() -> None:
     one, other = Table("cos", "equal", 4, torch.float32), Table("cos", "equal", 4, torch.bfloat16)
     assert one.digest(FAR) == hashlib.sha256(tensor_bytes(one.rows(FAR))).digest()
     assert len({one.digest(FAR), one.digest(FAR + 1), other.digest(FAR)}) == 3
+
+
+@pytest.mark.parametrize("place", [(0, 0), (0, 6), (1, 9), (1, 10)])
+def test_buffers_compared_in_pieces_differ_by_one_bit_anywhere(
+    place: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU where they are large; NaN is like itself and -0 unlike 0."""
+    monkeypatch.setattr(guards, "LARGE", 4)
+    ones = [torch.full((7,), float("nan")), torch.zeros(11, dtype=torch.bfloat16), torch.zeros(0)]
+    others = [tensor.clone() for tensor in ones]
+    assert guards._alike_in_pieces([*zip(ones, others, strict=True)])
+    buffer, element = place
+    others[buffer][element] = -0.0
+    assert not guards._alike_in_pieces([*zip(ones, others, strict=True)])
