@@ -10,9 +10,9 @@ import torch
 
 from .bounds import limit, must_keep_bits
 from .comparators import structure, used_share
-from .inputs import begins_with, shape_of
 from .observe import Observation
 from .oracle import Expectation, Tensors, keeps_sign
+from .rows import by_row
 
 
 @dataclass(frozen=True)
@@ -88,14 +88,8 @@ class Evidence:
         return self._lanes[name]
 
     def by_row(self, name: str) -> bool:
-        """Whether a result has a part for each row: a gradient if the contract says so of its
-        input, an output if its shape begins as the rows of the case."""
-        layout = self.seen.inputs.case.layout
-        shapes = {f"{item.name}.grad": item.shape for item in self.seen.inputs.spec.inputs}
-        if name in shapes:
-            return begins_with(shapes[name], "rows", layout)
-        rows = shape_of("rows", layout, self.seen.inputs.rows)
-        return self.expected.reference[name].shape[: len(rows)] == rows
+        """Whether a result has a part for each row."""
+        return by_row(self.seen.inputs, name, self.expected.reference[name].shape)
 
     def rotated(self, name: str) -> torch.Tensor | None:
         """Which elements of a result are rotated, bool of its shape: those of several terms.  None

@@ -19,10 +19,11 @@ from ..contents import TABLES
 from ..evidence import Evidence
 from ..generate import is_legal
 from ..guards import alike
-from ..inputs import Inputs, begins_with, build_inputs, gradient_values, shape_of
+from ..inputs import Inputs, begins_with, build_inputs, gradient_values
 from ..observe import Observation, describe_error, observe
 from ..oracle import Tensors
 from ..record import Finding
+from ..rows import output_begins
 from ..spec import OpSpec
 
 Select = Callable[[Tensor], Tensor]
@@ -60,8 +61,10 @@ class Derived:
 
     def fits(self, original: Observation) -> bool:
         """Whether every output begins with the axes that the relation is about."""
-        wanted = shape_of(AXES[self.across], original.inputs.case.layout, original.inputs.rows)
-        return all(t.shape[: len(wanted)] == wanted for t in original.returned.values())
+        words, returned = AXES[self.across], original.returned.items()
+        return not words or all(
+            output_begins(original.inputs, name, tensor.shape, words) for name, tensor in returned
+        )
 
     def names(self) -> list[str]:
         """The results that are compared."""

@@ -145,6 +145,23 @@ def test_a_number_for_each_row_is_in_rows_alone() -> None:
     assert numbers(where, case, by_row=True) == "tokens 0..2 of 6"
 
 
+def sums_rows(x: Tensor, r: Tensor, **modes: Any) -> Tensor:
+    return blend.reference(x, r, **modes).sum(0)
+
+
+def sums_rows_wrong(x: Tensor, r: Tensor) -> Tensor:
+    return sums_rows(x, r) + torch.tensor([0, 1000, 0, 1000])
+
+
+def test_an_output_with_as_many_heads_as_there_are_rows_is_told_by_its_heads() -> None:
+    names = {"candidate": f"{__name__}:sums_rows_wrong", "reference": f"{__name__}:sums_rows"}
+    spec = replace(SPEC, **names, dtypes=("float32",), sums=("y",))
+    case = blend.small_case("float32")
+    (finding,) = run_case(spec, replace(case, axes={**case.axes, "tokens": 3})).findings
+    assert finding.locus == "odd lanes, all heads"
+    assert finding.sentence.endswith(" It is in heads 0..2 of 3, lanes 1, 3 of 4.")
+
+
 BIASED = OpSpec(
     name="biased",
     candidate=f"{__name__}:adds_biases",

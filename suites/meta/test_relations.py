@@ -298,6 +298,45 @@ def test_an_output_without_the_axes_of_a_relation_is_not_held_to_it() -> None:
         assert not {"relation:batch_split", "relation:head_split"} & set(record.checks)
 
 
+def summed_rows(*, x: Tensor, **modes: Any) -> Tensor:
+    return x.to(modes.get("compute_dtype", torch.float32)).flatten(0, -3).sum(0).to(x.dtype)
+
+
+def summed_heads(*, x: Tensor, **modes: Any) -> Tensor:
+    return x.to(modes.get("compute_dtype", torch.float32)).sum(-2).to(x.dtype)
+
+
+@pytest.mark.parametrize(
+    ("function", "layout", "sizes", "relation"),
+    [
+        ("summed_rows", "thd", {"heads": 3, "dim": 4}, "permuted_sequences"),
+        ("summed_rows", "thd", {"heads": 3, "dim": 4}, "poisoned_neighbour"),
+        ("summed_rows", "sbhd", {"heads": 2, "dim": 4, "seq": 2, "batch": 4}, "batch_split"),
+        ("summed_heads", "plain", {"heads": 4, "dim": 4, "tokens": 2}, "head_split"),
+    ],
+)
+def test_sizes_that_are_equal_by_chance_are_no_axes(
+    function: str, layout: str, sizes: dict[str, int], relation: str
+) -> None:
+    name = f"{__name__}:{function}"
+    spec = OpSpec(
+        name="summed",
+        candidate=name,
+        reference=name,
+        inputs=(Input("x", "rows heads dim"),),
+        outputs=(Output("y"),),
+        axes={"heads": (1, 2, 3, 4), "dim": (4,)},
+        layouts=(layout,),
+        values=("normal",),
+        sums=("y",),
+    )
+    seed = next(seed for seed in range(500) if order(seed)[0] == relation)
+    packing = {"lengths": (1, 2), "gaps": (0, 0), "tail": 0} if layout == "thd" else {}
+    record = run_case(spec, replace(plan(spec, 0, 0)[0], axes=sizes, seed=seed, **packing))
+    assert record.findings == ()
+    assert f"relation:{relation}" not in record.checks
+
+
 def doubled(*, x: Tensor, **modes: Any) -> Tensor:
     return (x.to(modes.get("compute_dtype", torch.float32)) * 2).to(x.dtype)
 

@@ -1,0 +1,66 @@
+"""Which results of an op begin with the rows of a case, and which are about all rows together.
+
+The contract says so of a gradient, whose shape is its input's.  Of an output the reference tells,
+by what it returns for another number of rows: in a single case sizes may be equal by chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+
+from .case import Case
+from .guards import HOST
+from .inputs import Inputs, begins_with, build_inputs, shape_of
+from .oracle import run_reference
+from .spec import OpSpec
+
+Shapes = Mapping[str, torch.Size]
+
+
+def by_row(inputs: Inputs, name: str, shape: torch.Size) -> bool:
+    """Whether the result ``name``, which has this shape, begins with the rows."""
+    shapes = {f"{item.name}.grad": item.shape for item in inputs.spec.inputs}
+    if name in shapes:
+        return begins_with(shapes[name], "rows", inputs.case.layout)
+    return output_begins(inputs, name, shape, "rows")
+
+
+def output_begins(inputs: Inputs, name: str, shape: torch.Size, words: str) -> bool:
+    """Whether an output, which has this shape, begins with the axes ``words``."""
+    layout = inputs.case.layout
+    rows, shapes = _elsewhere(inputs)
+    pairs = [(shape, inputs.rows)] + [(shapes[name], rows)] * (name in shapes)
+    wanted = [(found, shape_of(words, layout, sizes)) for found, sizes in pairs]
+    return all(found[: len(axes)] == axes for found, axes in wanted)
+
+
+def _elsewhere(inputs: Inputs) -> tuple[Mapping[str, int], Shapes]:
+    """The sizes of another case and the shapes of its outputs, the same for all that share flags;
+    no shapes where the reference refuses it."""
+    spec, case = inputs.spec, inputs.case
+    key = (spec.name, spec.reference, case.layout, str(sorted(case.flags.items())))
+    if key not in _KNOWN:
+        other = build_inputs(spec, _other(spec, case), HOST)
+        try:
+            _, outputs = run_reference(other, other.values(), {})
+        except Exception:  # noqa: BLE001 - planned cases tell what is wrong with a reference
+            outputs = {}
+        _KNOWN[key] = other.rows, {name: tensor.shape for name, tensor in outputs.items()}
+    return _KNOWN[key]
+
+
+_KNOWN: dict[tuple[str, ...], tuple[Mapping[str, int], Shapes]] = {}
+
+
+def _other(spec: OpSpec, case: Case) -> Case:
+    """The case with more rows, and another number of heads if there is one."""
+    axes = {n: size + (n in ("tokens", "seq", "batch")) for n, size in case.axes.items()}
+    heads = [count for count in spec.axes.get("heads", ()) if count != axes["heads"]]
+    axes |= {"heads": heads[0]} if heads else {}
+    if case.layout != "thd":
+        return replace(case, axes=axes)
+    more = 2 * case.cp_size  # every rank has as many rows of it
+    return replace(case, axes=axes, lengths=(*case.lengths, more), gaps=(*case.gaps, 0))
