@@ -53,12 +53,16 @@ class Image:
         return self._copies[device]
 
     def fresh(self, device: torch.device, *, once: bool) -> dict[str, Guarded]:
-        """The tensors in a buffer of their own on a device; one tensor for all names of a place.
+        """The tensors in a buffer of their own on a device.
 
         ``once`` where nobody is likely to ask for them again, nor what they held at first: a GPU
         then gets no second copy.
         """
         buffer = self.build(device) if once and device != HOST else self.on(device).clone()
+        return self.within(buffer, device)
+
+    def within(self, buffer: torch.Tensor, device: torch.device) -> dict[str, Guarded]:
+        """New tensors in such a buffer, by name; one tensor for all names of a place."""
         views = {where: view(buffer, where) for where in self.places.values()}
         return {
             name: Guarded(views[where], buffer, device, self, name)

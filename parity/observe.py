@@ -95,6 +95,12 @@ class Observation:
             if own.isdisjoint(items) and not any(map(self._written, items.values()))
         }
 
+    def lend(self) -> Lent:
+        """The same buffers under new tensors: what an op keeps by the id of a tensor, or on it, it
+        does not find there again."""
+        firsts = {image: next(iter(items.values())) for image, items in self.lent.items()}
+        return {image: image.within(item.buffer, item.device) for image, item in firsts.items()}
+
     def _written(self, item: Guarded) -> bool:
         return any(len(part) for part in self.changed(item))
 

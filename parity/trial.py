@@ -32,7 +32,7 @@ class Trial:
 
 def again(evidence: Evidence) -> Inputs:
     """The inputs of the case afresh, as they were before the candidate ran."""
-    return evidence.seen.inputs.afresh(evidence.seen.lent)
+    return evidence.seen.inputs.afresh(evidence.seen.lend())
 
 
 def keeps_lent(evidence: Evidence) -> tuple[str, list[Finding]]:

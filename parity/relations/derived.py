@@ -87,7 +87,7 @@ class Derived:
         same = {name for name in self._tables() if given[name] is values[name]}
         given = {name: value for name, value in given.items() if name not in same}
         # which makes such tables itself
-        return build_inputs(self.spec, self.case, original.inputs.device, given, original.lent)
+        return build_inputs(self.spec, self.case, original.inputs.device, given, original.lend())
 
     def _tables(self) -> list[str]:
         return [item.name for item in self.spec.inputs if item.kind in TABLES]

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from parity import guards
+from parity import guards, runner
+from parity.behaviour import behaves, chosen
 from parity.case import Case
 from parity.catalog import resolve
 from parity.generate import FAR, SERVED, choices, coverage, plan
@@ -138,6 +139,57 @@ def test_a_table_that_a_further_run_wrote_is_found(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(globals(), "CALLS", count())
     inputs = tuple(replace(item, mutable=item.name == "cos") for item in ROTATION.inputs)
     assert run_case(replace(ROTATION, inputs=inputs), case).findings == ()
+
+
+KEPT: dict[int, Tensor] = {}
+
+
+def remembers_the_first(*, cos: Tensor, **rest: Any) -> Tensor:
+    """Finds what it prepared by the id of a table, and knows the first table alone."""
+    if not KEPT:
+        KEPT[id(cos)] = cos
+    return fused_mla_rope_out_of_place(cos=KEPT.get(id(cos), torch.zeros_like(cos)), **rest)
+
+
+def prepares_with_gradients(*, cos: Any, **rest: Any) -> Tensor:
+    """Leaves what inference needs too on the table, but in training only."""
+    if torch.is_grad_enabled():
+        cos.prepared = cos.clone()
+    return fused_mla_rope_out_of_place(cos=cos.prepared, **rest)
+
+
+def wears_its_table_out(*, cos: Any, **rest: Any) -> Tensor:
+    """Counts calls on the table and is wrong from the second on."""
+    cos.calls = getattr(cos, "calls", 0) + 1
+    return fused_mla_rope_out_of_place(cos=cos / cos.calls, **rest)
+
+
+def prepares_once(*, cos: Any, **rest: Any) -> Tensor:
+    """What is kept on a table belongs to that table, and is made where it lacks."""
+    if not hasattr(cos, "prepared"):
+        cos.prepared = cos.clone()
+    return fused_mla_rope_out_of_place(cos=cos.prepared, **rest)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "effect"),
+    [
+        ("remembers_the_first", "without_gradients"),
+        ("prepares_with_gradients", "without_gradients"),
+        ("wears_its_table_out", "repeats"),
+    ],
+)
+def test_what_is_kept_by_the_tensor_of_a_table_is_found(
+    candidate: str, effect: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Repeats read the tables of the first run as the same tensors, other further runs as new."""
+    monkeypatch.setattr(runner, "EXTRAS", (behaves,))
+    monkeypatch.setitem(globals(), "KEPT", {})
+    spec = replace(ROTATION, candidate=f"{__name__}:{candidate}")
+    case = next(case for case in plan(ROTATION, 0, 0) if chosen(ROTATION, case) == effect)
+    assert {finding.check for finding in run_case(spec, case).findings} == {f"effect:{effect}"}
+    honest = replace(spec, candidate=f"{__name__}:prepares_once")
+    assert run_case(honest, case).findings == ()
 
 
 def test_a_far_table_is_what_its_formula_gives_between_nan() -> None:

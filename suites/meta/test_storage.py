@@ -14,6 +14,7 @@ from parity.effects import Allocations
 from parity.generate import is_legal, plan
 from parity.guards import HOST
 from parity.inputs import Inputs, build_inputs
+from parity.observe import Observation
 from parity.reference.concat import fused_mla_rope_concat
 from parity.relations.layouts import contiguous_is_strided
 from parity.runner import run_case
@@ -196,8 +197,16 @@ def test_the_numbers_are_the_same_wherever_they_lie(strides: str) -> None:
 
 
 def test_equal_offsets_are_one_tensor() -> None:
-    tensors = kv_split("shared").tensors
+    shared = kv_split("shared")
+    tensors = shared.tensors
     assert tensors["cu_seqlens_kv"].tensor is tensors["cu_seqlens_padded"].tensor
+    seen = Observation(shared)
+    for lent, same in ((seen.lend(), False), (seen.lent, True)):
+        again = shared.afresh(lent).tensors
+        assert again["cu_seqlens_kv"].tensor is again["cu_seqlens_padded"].tensor
+        assert (again["cu_seqlens_kv"].tensor is tensors["cu_seqlens_kv"].tensor) == same
+        assert same_storage(again["cu_seqlens_kv"].tensor, tensors["cu_seqlens_kv"].tensor)
+        assert not again["cu_seqlens_kv"].tensor._is_view()
     assert "cu_seqlens_padded" not in kv_split("apart").tensors
 
 
