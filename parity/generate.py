@@ -82,6 +82,7 @@ def plan(spec: OpSpec, count: int, seed: int) -> list[Case]:
             cases[case.id] = case
     for one in sized(spec):
         cases |= {case.id: case for case in one.cases}
+    of_data = Random(f"{spec.name}/{seed}/data")
     for number in range(10 * count):  # a tiny op may not have that many different cases
         if len(cases) >= count:
             break
@@ -89,7 +90,7 @@ def plan(spec: OpSpec, count: int, seed: int) -> list[Case]:
             layout, row = _choice(spec, random)
             lanes: Mapping[str, int] = {}
             axes = finite_axes(spec, layout)
-        row |= {name: random.choice(axes[name]) for name in OF_DATA}
+        row |= {name: of_data.choice(axes[name]) for name in OF_DATA}
         case = build(spec, layout, row, random, lanes)
         lanes = {name: case.axes[name] for name in spec.axes if name != "heads"}
         cases[case.id] = case

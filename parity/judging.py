@@ -86,7 +86,8 @@ def classify(
     seen_base: Families,
     seen_head: Families,
 ) -> list[Judgement]:
-    """The verdicts on one case: one for a case without failures, else one for each failure."""
+    """The verdicts on one case: one without failures, else one for each; if the first run was clean
+    all the same, also what its bits and its cost say against head."""
     if base is None or head is None:
         missing = " and ".join(
             arm for arm, record in (("base", base), ("head", head)) if record is None
@@ -105,9 +106,13 @@ def classify(
     if "unsupported" in (base.status, head.status):
         return _capability(blank, base, head, seen_base) + _not_run(blank, head)
     beside = _hazards(blank, base, head) + _not_run(blank, head)
-    if findings_of(base) or findings_of(head):
-        return _failures(blank, base, head, seen_base, seen_head) + beside
-    return [_values(blank, base, head), *_dearer(blank, base, head), *beside]
+    found = (*findings_of(base), *findings_of(head))
+    failures = _failures(blank, base, head, seen_base, seen_head) if found else []
+    if not all(finding.further for finding in found):
+        return failures + beside
+    values = _values(blank, base, head)
+    bits = [] if found and values.verdict == Verdict.IDENTICAL else [values]
+    return [*failures, *bits, *_dearer(blank, base, head), *beside]
 
 
 def _dearer(blank: Judgement, base: Record, head: Record) -> list[Judgement]:
@@ -190,11 +195,12 @@ def _capability(
     if head.status == "unsupported":
         sentence = f"Base could run this, head cannot: {head.reason}"
         return [_because(blank, Verdict.LOST_CAPABILITY, head.reason, sentence)]
-    failures = _by_signature(head)
-    if not failures:
+    failures = _by_signature(head).values()
+    judgements = [_new_failure(blank, finding, seen_base) for finding in failures]
+    if all(finding.further for finding in failures):
         sentence = f"Head passes where base could not run: {base.reason}"
-        return [_because(blank, Verdict.NEW_CAPABILITY, base.reason, sentence)]
-    return [_new_failure(blank, finding, seen_base) for finding in failures.values()]
+        judgements.append(_because(blank, Verdict.NEW_CAPABILITY, base.reason, sentence))
+    return judgements
 
 
 def _new_failure(blank: Judgement, finding: Finding, seen_base: Families) -> Judgement:
@@ -263,7 +269,7 @@ def _hides(record: Record, finding: Finding) -> bool:
     An arm that raised in backward has shown its outputs, which then have digests.  A check that
     calls the candidate again (its name has a colon) runs in few cases, and only in clean ones.
     """
-    if ":" in finding.check:
+    if finding.further:
         return finding.check not in record.checks
     raised = {item.tensor for item in findings_of(record) if item.check == "runs"}
     shown = {"forward", *record.digests} if raised == {"backward"} else set()

@@ -43,6 +43,11 @@ class Finding:
         return " | ".join(part for part in parts if part)
 
     @property
+    def further(self) -> bool:
+        """Whether a run after the case's first one showed it, which was clean then."""
+        return ":" in self.check
+
+    @property
     def family(self) -> str:
         """The signature without size and place: the same failure may move and grow."""
         return " | ".join(

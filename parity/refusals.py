@@ -18,11 +18,14 @@ from .observe import candidate_function, describe_error
 from .record import Finding
 from .spec import OpSpec, Unsupported
 from .trial import again
+from .watching import kept_inside
 
 
 def refuses(evidence: Evidence) -> tuple[str, list[Finding]]:
     """Make the first illegal call, in an order drawn by the seed, that this case can break."""
     case = evidence.seen.inputs.case
+    if case.seed % evidence.seen.inputs.spec.refuses_in:
+        return "", []
     inputs = again(evidence)
     arguments: Arguments = {
         item.name: inputs.tensors[item.name].tensor if item.name in inputs.tensors else None
@@ -48,6 +51,11 @@ def _asked(
 
 
 def _breaks(spec: OpSpec) -> dict[str, Break]:
+    if unknown := sorted({*spec.refuses} - {*BREAKS}):
+        raise ValueError(
+            f"Expected refuses of op {spec.name!r} to name illegal calls among "
+            f"{', '.join(BREAKS)} but got {unknown[0]!r}."
+        )
     named = {name: BREAKS[name] for name in spec.refuses}
     return named | BREAKS_OF_VALUES if spec.validating else named
 
@@ -77,7 +85,7 @@ def _accepted(inputs: Inputs, name: str, call: Arguments) -> list[Finding]:
 def _refused(inputs: Inputs, name: str, call: Arguments) -> list[Finding]:
     got = "it returned a result"
     try:
-        with _context(inputs, name):
+        with _context(inputs, name), kept_inside():
             candidate_function(inputs.spec.candidate)(**call)
     except ValueError:
         return []

@@ -99,7 +99,8 @@ class OpSpec:
     ``terms`` is the largest number of terms of any lane; None counts them by running the reference
     on ones, which is right where every coefficient other than 1 comes from a tensor.  ``refuses``
     names the illegal calls (:mod:`parity.broken_calls`) that must raise ValueError, and
-    ``validating`` a context manager ("module:name") within which illegal values must, too.
+    ``validating`` a context manager ("module:name") within which illegal values must, too.  One of
+    ``refuses_in`` cases makes such a call: with 1, a guard that is missing fails every case.
     ``may_copy`` says that the op may copy what it could read where it lies, so that the bytes it
     allocates are not compared between revisions.
     ``twin`` is a function of the same arguments that must give the same results, whatever memory it
@@ -131,6 +132,7 @@ class OpSpec:
     rounded_sums: tuple[str, ...] = ()
     terms: int | None = None
     refuses: tuple[str, ...] = ()
+    refuses_in: int = 1
     validating: str | None = None
     may_copy: bool = False
     twin: str | None = None
@@ -162,6 +164,12 @@ class OpSpec:
             _one_of(f"values of op {self.name!r}", regime, REGIMES)
         for variant in self.gradients:
             _one_of(f"gradients of op {self.name!r}", variant, STRIDES)
+
+        if self.refuses_in < 1:
+            raise ValueError(
+                f"Expected refuses_in of op {self.name!r} as a number of cases from 1 but got "
+                f"{self.refuses_in}."
+            )
 
     def __hash__(self) -> int:
         """Equal contracts have one name; most of the fields are mappings, which have no hash."""

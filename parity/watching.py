@@ -23,7 +23,7 @@ CONFLICTS = ("write_write", "read_write", "write_read")
 @contextmanager
 def watched(seen: Observation, phase: str) -> Iterator[None]:
     """Trace every launch within this context into `seen.traces[phase]`, where Triton interprets."""
-    if os.environ.get("TRITON_INTERPRET") != "1" or "parity.cpu_tier.engine" not in sys.modules:
+    if not _interprets():
         yield
         return
     from .cpu_tier import trace
@@ -31,6 +31,23 @@ def watched(seen: Observation, phase: str) -> Iterator[None]:
     with trace(lambda tensor: _owner(seen, tensor)) as traced:
         seen.traces[phase] = traced
         yield
+
+
+@contextmanager
+def kept_inside() -> Iterator[None]:
+    """Let no launch within this context leave its tensors, where Triton interprets: an illegal call
+    that is not refused would end the process."""
+    if not _interprets():
+        yield
+        return
+    from .cpu_tier import trace
+
+    with trace():
+        yield
+
+
+def _interprets() -> bool:
+    return os.environ.get("TRITON_INTERPRET") == "1" and "parity.cpu_tier.engine" in sys.modules
 
 
 def _owner(seen: Observation, tensor: torch.Tensor) -> Owner | None:

@@ -72,6 +72,11 @@ def test_a_constant_coefficient_takes_the_number_of_terms(own: Any) -> None:
     assert "failed" in {record.status for record in records(wrong)}
 
 
+def test_an_illegal_call_that_nobody_knows_is_a_fault_of_the_contract(own: Any) -> None:
+    with pytest.raises(ValueError, match=r"among narrow_table, .* got 'slim_table'"):
+        records(own("mean", "mean", "mean_reference", "ab", terms=2, refuses=("slim_table",)))
+
+
 def contract(**changed: Any) -> OpSpec:
     given: dict[str, Any] = {"name": "op", "candidate": "a.b:f", "reference": "a.b:f", "axes": {}}
     return OpSpec(**given | {"inputs": (Input("x", "rows"),), "outputs": (Output("y"),)} | changed)
@@ -84,6 +89,7 @@ def contract(**changed: Any) -> OpSpec:
         ({"reference": ":f"}, "reference of op 'op' as \"package.module:function\""),
         ({"inputs": Input("x", "rows")}, "inputs of op 'op' as a tuple of Input"),
         ({"outputs": ("y",)}, "outputs of op 'op' as a tuple of Output"),
+        ({"refuses_in": 0}, "refuses_in of op 'op' as a number of cases from 1 but got 0"),
     ],
 )
 def test_a_contract_with_a_slip_is_refused_where_it_is_made(

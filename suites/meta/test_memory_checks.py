@@ -65,6 +65,8 @@ def twice_kernel(X, Y, row, count: tl.constexpr, N: tl.constexpr, FAULT: tl.cons
     if FAULT == "writes the same":  # nothing changes, but the memory is another's
         past = Y + program * count + N + lane
         tl.store(past, tl.load(past))
+    if FAULT == "far":
+        tl.store(Y + 2**40, 1.0)
     if FAULT == "meets":
         tl.store(Y + program * 0 + lane, 2.0 * tl.load(X + lane), mask=inside)
     if FAULT == "never written":
@@ -115,8 +117,14 @@ def keeps_what_lies_behind_a_copy(x: Tensor) -> Tensor:
     return _Twice.apply(x, "keeps")
 
 
-def record(candidate: str, strides: str = "contiguous", arm: str = "head") -> Record:
-    spec = replace(SPEC, candidate=f"{__name__}:{candidate}")
+def strays_if_called_illegally(x: Tensor) -> Tensor:
+    return _Twice.apply(x, "" if x.is_floating_point() else "far")
+
+
+def record(
+    candidate: str, strides: str = "contiguous", arm: str = "head", spec: OpSpec = SPEC
+) -> Record:
+    spec = replace(spec, candidate=f"{__name__}:{candidate}")
     case = plan(spec, 0, 0)[0]
     axes = {**case.axes, "tokens": 4}
     return run_case(
@@ -156,6 +164,14 @@ def test_a_read_past_memory_of_the_op_gives_what_lies_there() -> None:
     seen = record("keeps_what_lies_behind_a_copy")
     assert ("reads", "data in forward") in found(seen)
     assert "values" in {check for check, _ in found(seen)}
+
+
+def test_an_illegal_call_that_strays_does_not_end_the_process() -> None:
+    asked = replace(SPEC, refuses=("data_of_integers",))
+    seen = record("strays_if_called_illegally", spec=asked)
+    assert [(f.check, f.error) for f in seen.findings] == [
+        ("refuses:data_of_integers", "it returned a result")
+    ]
 
 
 def test_a_read_between_the_rows_of_a_view_is_a_hazard() -> None:

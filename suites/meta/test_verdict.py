@@ -406,6 +406,23 @@ def test_a_check_that_waits_for_a_clean_run_is_hidden_by_any_failure() -> None:
     assert not hidden(blamed, replace(base, checks=("values", "relation:tiles")), head)
 
 
+def test_the_clean_first_run_of_a_case_is_compared_whatever_a_further_run_showed() -> None:
+    """Bits and cost; what failed in the first run has neither of its own."""
+    base, other = record("c", EXTRA), record("c", EXTRA, digest="e")
+    assert one(base, base) == [Verdict.PRE_EXISTING]
+    assert one(base, other) == [Verdict.PRE_EXISTING, Verdict.CHANGED_WITHIN_BOUND]
+    assert one(record("c"), other) == [Verdict.REGRESSION, Verdict.CHANGED_WITHIN_BOUND]
+    dear, cheap = (replace(base, cost={"forward launches": n}) for n in (2, 1))
+    assert Verdict.REGRESSION in one(cheap, dear)
+    unsupported = record("c", status="unsupported")
+    assert Verdict.NEW_CAPABILITY in one(unsupported, base)
+    assert Verdict.NEW_CAPABILITY not in one(unsupported, record("c", WRONG))
+    assert one(record("c", WRONG, EXTRA), record("c", WRONG, EXTRA, digest="e")) == [
+        Verdict.PRE_EXISTING,
+        Verdict.PRE_EXISTING,
+    ]
+
+
 def test_probes_excuse_both_arms_alike() -> None:
     base, head = record("c", EXTRA), record("c", WRONG)
     sibling = (record("s", EXTRA), record("s", EXTRA))
