@@ -12,7 +12,7 @@ from dataclasses import replace
 from .cost import dearer, given_way
 from .record import BANDS, Finding, Record
 from .triage.signature import normalised
-from .verdict import Judgement, Verdict
+from .verdict import Judgement, Verdict, alone
 
 OTHER_REFERENCE = (
     "The references of the two arms expect different results, so that each kernel was judged by "
@@ -131,23 +131,22 @@ def _hazards(blank: Judgement, base: Record, head: Record) -> list[Judgement]:
     arms = [{item.signature: item for item in record.hazards} for record in (base, head)]
     judgements = []
     for signature, finding in (arms[0] | arms[1]).items():
-        where, alone = _where(signature in arms[0], signature in arms[1], base, head)
+        where, ending = _where(signature in arms[0], signature in arms[1], base, head)
         judgement = _found(
             blank, Verdict.HAZARD, finding, f"In {where}, by analysis: {finding.sentence}"
         )
-        family = f"{finding.family} | {where}" if alone else finding.family
-        judgements.append(replace(judgement, family=family))
+        judgements.append(replace(judgement, family=finding.family + ending))
     return judgements
 
 
-def _where(in_base: bool, in_head: bool, base: Record, head: Record) -> tuple[str, bool]:
-    """Which arms show a hazard, and whether one alone does that both came to."""
+def _where(in_base: bool, in_head: bool, base: Record, head: Record) -> tuple[str, str]:
+    """Which arms show a hazard, and the ending of its family where one alone does."""
     if in_base and in_head:
-        return "both", False
+        return "both", ""
     arm, other, name = ("head", base, "base") if in_head else ("base", head, "head")
     if any(finding.check == "runs" for finding in findings_of(other)):
-        return f"{arm}, while {name} raised before", False
-    return f"{arm} only", True
+        return f"{arm}, while {name} raised before", ""
+    return f"{arm} only", alone(arm)
 
 
 def _not_run(blank: Judgement, head: Record) -> list[Judgement]:

@@ -101,6 +101,11 @@ class Judgement:
         return Verdict.PRE_EXISTING if self.known else self.verdict
 
 
+def alone(arm: str) -> str:
+    """How the family of a hazard ends that this arm alone shows, though both came to it."""
+    return f" | {arm} only"
+
+
 def exit_code(verdicts: Iterable[Verdict]) -> Exit:
     """The exit code of a comparison: a regression outranks every doubt, a doubt every pass."""
     found = set(verdicts) - {Verdict.HAZARD}  # said beside another verdict on the same case

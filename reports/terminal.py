@@ -15,13 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from ..runs import Run
-from ..verdict import EXIT_CODES, Exit, Verdict
+from ..verdict import EXIT_CODES, Exit, Verdict, alone
 from .mutation import summary, survivors
 from .plain import plain
 
 TIERS = {"gpu": "GPU", "interpreter": "Triton's interpreter on the CPU"}
 WITHOUT_SENTENCE = ("IDENTICAL",)
-HEAD_ONLY = " | head only"
 WIDE = 200  # columns where no terminal cuts them
 
 
@@ -105,7 +104,7 @@ def _as_before(item: dict[str, Any]) -> bool:
     return (
         Verdict(item["verdict"]).as_before
         and not item.get("known")
-        and not item["family"].endswith(HEAD_ONLY)
+        and not item["family"].endswith(alone("head"))
     )
 
 
