@@ -8,7 +8,7 @@ input checks promise, and no more:
 * ``emb_dim`` is a multiple of 4 and half of it a power of two, as are ``k_dim`` and ``v_dim``;
 * any number of heads: nothing in a docstring or check says that the tile must divide it;
 * rows past the last sequence may hold anything, training masks them;
-* tables are as wide as ``emb_dim``; others would be read past their rows, so they must be refused;
+* tables are as wide as ``emb_dim``: narrower ones, read past their rows, must be refused;
 * arithmetic happens in the promoted dtype of tensor and table, and the gradient of the shared key
   rounds its sum over heads to the storage dtype before it rotates;
 * the backward of an in-place op rotates the gradient that autograd hands to it in place, as the
@@ -33,10 +33,11 @@ COMMON: dict[str, Any] = {
     "tiles": {"BLOCK_H": (1, 2, 4, 8)},
     "pad_rows": "unspecified",
     "arithmetic": "promoted",
-    "refuses": ("narrow_table",),  # which rotary_percent below 1 gives
-    "refuses_in": 8,  # no release has that guard, which is not to hide what else differs
     "may_copy": True,  # 0.14.0 makes a strided incoming gradient contiguous, 0.13.1 refused some
 }
+# Docstrings ask for tables of `emb_dim`, those of concat for nothing; rotary_percent below 1 gives
+# narrow ones.  No release has that guard, which is not to hide what else differs.
+WIDE: dict[str, Any] = {"refuses": ("narrow_table",), "refuses_in": 8}
 # All that `view(-1, heads, dim)` and a last stride of 1 accept; nothing else is promised.
 ROWS = ("contiguous", "offset", "sliced")
 ANY = ("contiguous", "offset", "sliced", "transposed", "strided_last")
@@ -65,6 +66,7 @@ def _rotation(
         axes={"heads": HEADS, "nope_dim": DIMS, "rope_dim": ROPE_DIMS},
         arguments={nope: "nope_dim", "emb_dim": "rope_dim"},
         **COMMON,
+        **WIDE,
         **own,
     )
 
@@ -86,6 +88,7 @@ def _key_value(name: str, reference: str, **own: Any) -> OpSpec:
         arguments={"emb_dim": "rope_dim", "k_dim": "k_dim", "v_dim": "v_dim"},
         rounded_sums=("k_pos_emb.grad",),
         **COMMON,
+        **WIDE,
         **own,
     )
 
