@@ -62,11 +62,14 @@ def limit(
     dtype: torch.dtype,
     table_dtype: torch.dtype,
     *,
-    oracle: torch.Tensor,
+    step: torch.Tensor,
     magnitude: torch.Tensor,
     terms: torch.Tensor,
 ) -> torch.Tensor:
-    """The largest allowed ``|actual - oracle|`` of tensor ``name``, float64, its shape."""
+    """The largest allowed ``|actual - oracle|`` of tensor ``name``, float64, its shape.
+
+    ``step`` is the :func:`ulp` of the oracle in ``dtype``.
+    """
     inner = torch.float32
     if spec.arithmetic == "promoted":
         inner = torch.promote_types(dtype, table_dtype)
@@ -74,7 +77,7 @@ def limit(
     count = torch.full_like(terms, 2.0) if summed else terms
     bound = count * (unit_roundoff(inner) * magnitude + smallest_subnormal(inner) / 2)
     if inner == torch.float32:
-        bound = bound + 0.5 * ulp(oracle, dtype)
+        bound = bound + 0.5 * step
     if summed:
         u = unit_roundoff(dtype)
         operands = terms / 2 * unit_roundoff(torch.float32) + u

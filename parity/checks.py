@@ -7,7 +7,6 @@ from math import isfinite
 
 import torch
 
-from .bounds import ulp
 from .comparators import Mismatch, beyond, non_finite, same_bits, structure
 from .effects import is_poison
 from .evidence import Evidence, Lanes
@@ -265,11 +264,12 @@ def _apart(evidence: Evidence, name: str, mismatch: Mismatch) -> str:
     actual = evidence.seen.results[name][mismatch.worst]
     if mismatch.error == "non-finite":
         return f"{_kind(float(actual))} where {_kind(float(oracle))} is right"
-    step = float(ulp(oracle, actual.dtype))
+    lanes = evidence.lanes(name)
+    step = float(lanes.step[mismatch.worst])
     off = f"{abs(float(actual) - float(oracle)) / step:.3g} ulp off"
     if mismatch.error == "bits":
         return f"{off}, where the bits must be the same"
-    allowed = float(evidence.lanes(name).limit[mismatch.worst]) / step
+    allowed = float(lanes.limit[mismatch.worst]) / step
     return f"{off}, bound {allowed:.3g} ulp" if allowed else f"{off}, where nothing may be off"
 
 

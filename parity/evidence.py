@@ -8,7 +8,7 @@ from functools import cached_property
 
 import torch
 
-from .bounds import limit, must_keep_bits
+from .bounds import limit, must_keep_bits, ulp
 from .comparators import structure, used_share
 from .observe import Observation
 from .oracle import Expectation, Tensors, keeps_sign
@@ -20,14 +20,16 @@ class Lanes:
     """All that value checks know of a result, each tensor of its shape.
 
     Where any value is right (``undecided``, None if nowhere), ``actual``, ``oracle`` and
-    ``reference`` are zero.  ``limit`` is how far ``actual`` may be from ``oracle``, ``share`` what
-    it uses of that.  ``exact`` are the lanes that must have the oracle's bits, ``sign_lost`` those
-    of them that are a zero of another sign than is right.
+    ``reference`` are zero.  ``step`` is an ulp of the dtype around the oracle, ``limit`` how far
+    ``actual`` may be from ``oracle``, ``share`` what it uses of that.  ``exact`` are the lanes that
+    must have the oracle's bits, ``sign_lost`` those of them that are a zero of another sign than is
+    right.
     """
 
     actual: torch.Tensor
     oracle: torch.Tensor
     reference: torch.Tensor
+    step: torch.Tensor
     limit: torch.Tensor
     share: torch.Tensor
     exact: torch.Tensor
@@ -114,12 +116,13 @@ class Evidence:
                 self.expected.terms,
             )
         )
+        step = ulp(oracle, actual.dtype)
         bound = limit(
             spec,
             first,
             actual.dtype,
             self._table_dtype or actual.dtype,
-            oracle=oracle,
+            step=step,
             magnitude=magnitude,
             terms=terms,
         )
@@ -137,6 +140,7 @@ class Evidence:
             actual,
             oracle,
             reference,
+            step,
             limit=bound,
             share=used_share(actual=actual, expected=oracle, limit=bound),
             exact=exact,
@@ -202,6 +206,7 @@ def _part(lanes: Lanes, start: int, end: int, shape: torch.Size) -> Lanes:
         cut(lanes.actual),
         cut(lanes.oracle),
         cut(lanes.reference),
+        cut(lanes.step),
         cut(lanes.limit),
         cut(lanes.share),
         cut(lanes.exact),

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .bounds import ulp
 from .case import Case
 from .checks import oracle_mismatch, reference_mismatch
 from .evidence import Evidence, Lanes
@@ -39,9 +38,8 @@ def ulp_histograms(evidence: Evidence) -> dict[str, list[int]]:
 
 def _bins(lanes: Lanes) -> NDArray[np.int64]:
     actual, oracle = lanes.actual.double().numpy(), lanes.oracle.numpy()
-    steps = ulp(lanes.oracle, lanes.actual.dtype).numpy()
     with np.errstate(all="ignore"):
-        mantissa, exponent = np.frexp(np.abs(actual - oracle) / steps)
+        mantissa, exponent = np.frexp(np.abs(actual - oracle) / lanes.step.numpy())
     # (2^(k-1), 2^k] ends at a power of two, where a tie of the one rounding lies
     bins: NDArray[np.int64] = np.clip(exponent - (mantissa == 0.5) - SMALLEST + 1, 1, ULP_BINS - 2)
     bins[~(np.isfinite(actual) & np.isfinite(oracle))] = ULP_BINS - 1

@@ -30,7 +30,8 @@ def spec(arithmetic: str = "fp32_once", rounded_sums: tuple[str, ...] = ()) -> O
 
 def bound(contract: OpSpec, dtype: torch.dtype, table: torch.dtype, terms: float) -> torch.Tensor:
     count = torch.full_like(M, terms)
-    return limit(contract, "x.grad", dtype, table, oracle=ORACLE, magnitude=M, terms=count)
+    step = ulp(ORACLE, dtype)
+    return limit(contract, "x.grad", dtype, table, step=step, magnitude=M, terms=count)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -85,7 +86,7 @@ def test_sums_that_are_rounded_before_they_are_rotated() -> None:
         "y",
         torch.bfloat16,
         torch.bfloat16,
-        oracle=ORACLE,
+        step=ulp(ORACLE, torch.bfloat16),
         magnitude=M,
         terms=torch.full_like(M, 6.0),
     )
@@ -103,7 +104,8 @@ def test_a_copy_is_one_term_that_the_dtype_can_hold() -> None:
 def test_where_zero_is_right_no_other_number_is(dtype: torch.dtype) -> None:
     """All terms are zero, so that nothing is rounded: half a subnormal is left for underflow."""
     zero = torch.zeros(1, dtype=torch.float64)
-    allowed = limit(spec(), "y", dtype, torch.float32, oracle=zero, magnitude=zero, terms=zero + 2)
+    step = ulp(zero, dtype)
+    allowed = limit(spec(), "y", dtype, torch.float32, step=step, magnitude=zero, terms=zero + 2)
     wrong = torch.full((1,), 2 * smallest_subnormal(dtype), dtype=dtype)
     assert within(actual=wrong, expected=zero, limit=allowed) is not None
     assert within(actual=torch.zeros(1, dtype=dtype), expected=zero, limit=allowed) is None
