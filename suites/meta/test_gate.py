@@ -29,7 +29,7 @@ OPS = tuple(
         inputs=(Input("x", "rows dim"),),
         outputs=(Output("y"),),
         axes={{"dim": range(1, 9)}},
-        dtypes=("float32",),
+        dtypes={dtypes},
         values=("normal",),
         gradients=("contiguous",),
     )
@@ -55,11 +55,17 @@ def raises():
 """
 
 
-def root(folder: Path, names: tuple[str, ...], bodies: dict[str, str], extra: str = "") -> Path:
+def root(
+    folder: Path,
+    names: tuple[str, ...],
+    bodies: dict[str, str],
+    extra: str = "",
+    dtypes: tuple[str, ...] = ("float32",),
+) -> Path:
     """An import root with the ops ``names``, of which it implements ``bodies``."""
     folder.mkdir()
     functions = [f"def {name}(x):\n    return {body}\n" for name, body in bodies.items()]
-    (folder / "ops_contracts.py").write_text(CONTRACTS.format(names=names))
+    (folder / "ops_contracts.py").write_text(CONTRACTS.format(names=names, dtypes=dtypes))
     (folder / "ops_reference.py").write_text(REFERENCE)
     (folder / "ops_kernel.py").write_text("\n".join([PREAMBLE, *functions, extra]))
     return folder
@@ -167,15 +173,16 @@ def test_a_lost_process_costs_one_case(here: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(report, "SHRINK_SECONDS", 0.0)
     monkeypatch.setattr(repeats, "SECONDS", 0.0)
     names = ("killed", "exits", "leaves", "hangs", "well")
-    base = root(here / "base", names, dict.fromkeys(names, RIGHT))
-    bodies = {
-        "killed": "os.kill(os.getpid(), signal.SIGSEGV) if x.shape[-1] % 2 == 0 else x * 2",
-        "exits": "os._exit(7) if x.shape[-1] % 2 == 0 else x * 2",
-        "leaves": "ctypes.CDLL(None).exit(0) if x.shape[-1] % 2 == 0 else x * 2",
-        "hangs": "time.sleep(1000) if x.shape[-1] % 2 == 0 else x * 2",
-        "well": RIGHT,
+    dtypes = ("float32", "bfloat16")  # a plan of two cases has one of each
+    base = root(here / "base", names, dict.fromkeys(names, RIGHT), dtypes=dtypes)
+    faults = {
+        "killed": "os.kill(os.getpid(), signal.SIGSEGV)",
+        "exits": "os._exit(7)",
+        "leaves": "ctypes.CDLL(None).exit(0)",
+        "hangs": "time.sleep(1000)",
     }
-    head = root(here / "head", names, bodies)
+    bodies = {op: f"{fault} if x.itemsize == 2 else {RIGHT}" for op, fault in faults.items()}
+    head = root(here / "head", names, bodies | {"well": RIGHT}, dtypes=dtypes)
     assert gate(base, head, "--cases-per-op", "2") == Exit.REGRESSION
     items = result(here)["items"]
     found = {item["op"]: item for item in items if item["verdict"] == "REGRESSION"}

@@ -35,7 +35,7 @@ OP = OpSpec(
     inputs=(Input("x", "rows dim"),),
     outputs=(Output("y"),),
     axes={{"dim": {dims}}},
-    dtypes=("float32",),
+    dtypes={dtypes},
     values=("normal",),
     gradients=("contiguous",),
 )
@@ -97,7 +97,9 @@ EXACT = "(x.double() * x.double() * 1.0).float()"  # allocates what the next two
 LOUDER, SOFTER = (EXACT.replace("1.0", f"(1 {sign} 2**-24)") for sign in "+-")
 # One warp holds a row, so that a GPU gives the right bits without the barrier, too.
 MIRRORED, UNGUARDED = "mirrored(x, True)", "mirrored(x, False)"
-LANES = {"dims": ("(32,)", "(32,)"), "references": ("x.flip(1)", "x.flip(1)")}
+LANES: dict[str, Any] = {"dims": "(32,)", "references": ("x.flip(1)", "x.flip(1)")}
+# Every plan has cases of each dtype; which numbers of lanes it has is left to its draws.
+BOTH, HALF = ("float32", "bfloat16"), "x.itemsize == 2"
 WIDTH = "raises(f'No {x.numel()} elements.')"
 ALTERNATING = f"{EXACT} if next(calls) % 2 else {LOUDER}"
 
@@ -109,7 +111,8 @@ class Op:
     before: str | None
     after: str | None
     verdicts: set[Verdict]
-    dims: tuple[str, str] = ("range(1, 9)", "range(1, 9)")
+    dims: str = "range(1, 9)"
+    dtypes: tuple[tuple[str, ...], tuple[str, ...]] = (("float32",), ("float32",))
     references: tuple[str, str] = (SQUARE, SQUARE)
 
 
@@ -127,15 +130,16 @@ HISTORY = {
     "gone": Op(SQUARE, None, {Verdict.LOST_CAPABILITY}),
     "absent": Op("unsupported()", "unsupported( )", {Verdict.UNSUPPORTED}),
     "wider": Op(
-        "unsupported() if x.shape[1] > 4 else raises()",
+        f"unsupported() if {HALF} else raises()",
         "raises()",
         {Verdict.PRE_EXISTING, Verdict.NEW_TEST_BASE_CAUSE},
+        dtypes=(BOTH, BOTH),
     ),
     "narrower": Op(
         SQUARE,
-        f"raises() if x.shape[1] > 4 else {SQUARE}",
+        f"raises() if {HALF} else {SQUARE}",
         {Verdict.IDENTICAL, Verdict.REGRESSION},
-        dims=("range(1, 9)", "range(1, 5)"),
+        dtypes=(BOTH, ("float32",)),
     ),
     "louder": Op(EXACT, LOUDER, {Verdict.DRIFT}),
     "otherwise": Op(SOFTER, LOUDER, {Verdict.CHANGED_WITHIN_BOUND}),
@@ -188,7 +192,7 @@ def write(project: Path, name: str, index: int) -> None:
         contract.unlink(missing_ok=True)
         kernel.unlink(missing_ok=True)
         return
-    contract.write_text(CONTRACT.format(name=name, dims=op.dims[index]))
+    contract.write_text(CONTRACT.format(name=name, dims=op.dims, dtypes=op.dtypes[index]))
     kernel.write_text(KERNEL.format(body=body, reference=op.references[index]))
 
 
