@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import count
 
 import torch
 
 from .case import Case
 from .guards import HOST
-from .inputs import Inputs, begins_with, build_inputs, shape_of
+from .inputs import Inputs, begins_with, build_inputs, dims, shape_of
 from .oracle import run_reference
 from .spec import OpSpec
 
@@ -30,11 +31,13 @@ def by_row(inputs: Inputs, name: str, shape: torch.Size) -> bool:
 
 def output_begins(inputs: Inputs, name: str, shape: torch.Size, words: str) -> bool:
     """Whether an output, which has this shape, begins with the axes ``words``."""
-    layout = inputs.case.layout
-    rows, shapes = _elsewhere(inputs)
-    pairs = [(shape, inputs.rows)] + [(shapes[name], rows)] * (name in shapes)
-    wanted = [(found, shape_of(words, layout, sizes)) for found, sizes in pairs]
-    return all(found[: len(axes)] == axes for found, axes in wanted)
+
+    def begins(found: torch.Size, sizes: Mapping[str, int]) -> bool:
+        axes = shape_of(words, inputs.case.layout, sizes)
+        return found[: len(axes)] == axes
+
+    sizes, shapes = _elsewhere(inputs)
+    return begins(shape, inputs.rows) and (name not in shapes or begins(shapes[name], sizes))
 
 
 def _elsewhere(inputs: Inputs) -> tuple[Mapping[str, int], Shapes]:
@@ -56,11 +59,16 @@ _KNOWN: dict[tuple[str, ...], tuple[Mapping[str, int], Shapes]] = {}
 
 
 def _other(spec: OpSpec, case: Case) -> Case:
-    """The case with more rows, and another number of heads if there is one."""
-    axes = {n: size + (n in ("tokens", "seq", "batch")) for n, size in case.axes.items()}
-    heads = [count for count in spec.axes.get("heads", ()) if count != axes["heads"]]
+    """The case with another number of heads, if there is one, and with sizes of rows that no other
+    axis has."""
+    axes = dict(case.axes)
+    heads = [size for size in spec.axes.get("heads", ()) if size != axes["heads"]]
     axes |= {"heads": heads[0]} if heads else {}
     if case.layout != "thd":
+        for name in ("tokens",) if case.layout == "plain" else ("seq", "batch"):
+            axes[name] = next(size for size in count(2) if size not in axes.values())
         return replace(case, axes=axes)
-    more = 2 * case.cp_size  # every rank has as many rows of it
-    return replace(case, axes=axes, lengths=(*case.lengths, more), gaps=(*case.gaps, 0))
+    rows = dims(case)["tokens"]  # of every rank
+    more = next(more for more in count(2, 2) if rows + more not in axes.values())
+    lengths = (*case.lengths, more * case.cp_size)
+    return replace(case, axes=axes, lengths=lengths, gaps=(*case.gaps, 0))
