@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,11 @@ class Row:
 @click.option("--upstream", type=click.Path(path_type=Path), help="Import root of Megatron-Core.")
 @click.option("--base", metavar="REF", help="Compare with this revision.")
 @click.option("--head", metavar="REF", help="The change [default: the files as they are now].")
-@click.option("--only", default="", help="Only workloads whose name contains this.")
+@click.option(
+    "--only",
+    default="",
+    help='Only timings whose name contains this, like "concat" or ", forward".',
+)
 @click.option("--harness", is_flag=True, help="Time the harness instead: cases a second.")
 @click.option("--cpu-tier", is_flag=True, help="Time the interpreter, beside the stock one.")
 @click.option("--json", "file", type=ExportFile(), help="Write the rows here too.")
@@ -63,7 +67,7 @@ def bench(
 
     from ..arms import import_root
     from ..verdict import Exit
-    from .stand import tasks
+    from .stand import HOST, tasks
 
     _refuse_two_modes(
         {
@@ -79,7 +83,7 @@ def bench(
     if cpu_tier:
         refuse_idle("beside --cpu-tier", "only")
         return _bench_cpu_tier(file)
-    tasks(only)
+    names = tasks(only)
     if upstream is not None:
         sys.path.insert(0, import_root("megatron", upstream).root)
     if not torch.cuda.is_available():
@@ -91,10 +95,10 @@ def bench(
     rows = []
     if failed := list(not_at_parity()):
         raise ValueError(f"Expected kernels at parity but {failed[0]}; run `parity gate` first.")
-    for row in measure(only, upstream is not None):
+    for row in measure(names, upstream is not None):
         rows.append(row)
         click.echo(_line(row))
-    costs = host_costs(upstream is not None)
+    costs = host_costs(upstream is not None) if set(HOST) & set(names) else {}
     for name, cost in costs.items():
         click.echo(f"{name}: {cost:.1f} us of host time")
     if file is not None:
@@ -159,16 +163,18 @@ def _bench_harness(file: Path | None) -> int:
     return Exit.OK
 
 
-def measure(only: str, with_upstream: bool) -> Iterator[Row]:
-    """A row for every workload whose name contains ``only``, forward and backward."""
+def measure(names: Sequence[str], with_upstream: bool) -> Iterator[Row]:
+    """A row for every workload and pass among the tasks ``names``."""
     import torch
 
+    from .stand import task_of
     from .workloads import WORKLOADS, judged
 
     for work in WORKLOADS:
-        for is_backward, target in judged(work) if only in work.name else ():
-            with torch.cuda.stream(torch.cuda.Stream()):
-                yield _row(work, is_backward, target, with_upstream)
+        for is_backward, target in judged(work):
+            if task_of(work, is_backward) in names:
+                with torch.cuda.stream(torch.cuda.Stream()):
+                    yield _row(work, is_backward, target, with_upstream)
 
 
 def _row(work: Any, is_backward: bool, target: float, with_upstream: bool) -> Row:

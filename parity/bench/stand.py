@@ -7,6 +7,10 @@ own kernels are on the import path by then.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .workloads import Workload
 
 HOST = ("host time, forward", "host time, forward and backward")
 REPLAYS = 5  # of a graph, of which a block gives the median
@@ -19,12 +23,16 @@ def tasks(only: str) -> list[str]:
     """The names of all that is timed, those that contain ``only``; ValueError if none does."""
     from .workloads import WORKLOADS
 
-    passes = ("forward", "backward")
-    names = [f"{work.name}, {passing}" for work in WORKLOADS for passing in passes]
+    names = [task_of(work, is_backward) for work in WORKLOADS for is_backward in (False, True)]
     found = [name for name in (*names, *HOST) if only in name]
     if not found:
         raise ValueError(f"Expected a workload whose name contains {only!r} but there is none.")
     return found
+
+
+def task_of(work: Workload, is_backward: bool) -> str:
+    """The name of a workload's pass among all that is timed."""
+    return f"{work.name}, {'backward' if is_backward else 'forward'}"
 
 
 def first_fault() -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from ..exports import ExportFile, export_json
 from ..verdict import Verdict, exit_code
@@ -95,6 +96,9 @@ def race(
             "conflicting accesses without one."
         )
     specs, code = _contracts(ops, root, only)
+    source = click.get_current_context().get_parameter_source("tiles")
+    if source != ParameterSource.DEFAULT:
+        refuse_lacking(specs, tiles)
     plan = Plan(rope, tiles, warps, repeats, Size(tokens, heads))
     rows = []
     for row in rows_of(specs, plan, torch.device("cuda")):
@@ -137,6 +141,17 @@ def _contracts(
         raise ValueError(str(error)) from error
 
 
+def refuse_lacking(specs: Sequence[OpSpec], tiles: Sequence[int]) -> None:
+    """ValueError where an op has tiles but lacks one that was asked for: it would not be hunted."""
+    for spec in specs:
+        known = sorted({value for values in spec.tiles.values() for value in values if value})
+        if known and (lacking := sorted(set(tiles) - set(known))):
+            raise ValueError(
+                f"Expected --tiles among {', '.join(map(str, known))}, those of {spec.name}, but "
+                f"got {', '.join(map(str, lacking))}; name others, or other ops with --only."
+            )
+
+
 def rows_of(specs: Sequence[OpSpec], plan: Plan, device: torch.device) -> Iterator[Row]:
     """One row for each setting, in the order in which they run."""
     from .hunt import PASSES, case_of, inputs_of
@@ -151,7 +166,7 @@ def rows_of(specs: Sequence[OpSpec], plan: Plan, device: torch.device) -> Iterat
 
 
 def tiles_of(spec: OpSpec, plan: Plan) -> list[dict[str, int | None]]:
-    """The planned tiles that the contract knows; one empty tile for an op that has none."""
+    """The planned tiles that the contract knows, else its first; an empty one where none exist."""
     chosen: list[list[int | None]] = [
         [value for value in values if value in plan.tiles] or list(values[:1])
         for values in spec.tiles.values()

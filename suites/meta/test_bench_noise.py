@@ -6,6 +6,7 @@ import random
 import shutil
 import subprocess
 from collections.abc import Callable
+from contextlib import nullcontext
 from math import log
 from pathlib import Path
 from statistics import median
@@ -13,7 +14,7 @@ from statistics import median
 import pytest
 
 import parity
-from parity.bench import compare, stand
+from parity.bench import command, compare, stand
 from parity.bench.noise import ROUNDS, Compared, Speed, interleaved, interval, judge
 from parity.cli import run
 from parity.verdict import Exit
@@ -107,6 +108,29 @@ def test_tasks_are_chosen_by_name_and_need_a_gpu(
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert run(["bench", "--base", "HEAD~1"]) == Exit.USAGE
     assert "Expected a GPU" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("only", "rows", "hosts"),
+    [("concat, forward", 0, 0), ("THD 4, forward", 2, 0), ("THD 4, ", 4, 0), ("host time", 0, 2),
+     (", forward", 13, 2), ("and backward", 0, 2), ("", 26, 2)],
+)  # fmt: skip
+def test_whatever_is_asked_for_is_timed(
+    only: str, rows: int, hosts: int,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """One that holds a pass was accepted, and then nothing was timed."""
+    row = command.Row("a workload", "forward", *[1.0] * 3, "copy", 1.0, 1.06, True, None, 1, 1)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.Stream", lambda: None)
+    monkeypatch.setattr("torch.cuda.stream", lambda _: nullcontext())
+    monkeypatch.setattr(command, "not_at_parity", lambda: iter(()))
+    monkeypatch.setattr(command, "_row", lambda *given: row)
+    monkeypatch.setattr(command, "host_costs", lambda _: {"a forward": 1.0, "a both": 2.0})
+    assert run(["bench", "--only", only]) == (Exit.OK if rows + hosts else Exit.USAGE)
+    lines = capsys.readouterr().out.splitlines()
+    timed = sum("a workload" in line for line in lines), sum("host time" in line for line in lines)
+    assert timed == (rows, hosts)
 
 
 @pytest.mark.parametrize(

@@ -180,6 +180,25 @@ def test_bad_input_is_refused_in_a_sentence(
     assert said in capsys.readouterr().err
 
 
+def test_a_tile_that_an_op_lacks_is_refused_and_not_replaced(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[Plan] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr("parity.interpreter.prepare", lambda: "gpu")
+    monkeypatch.setattr(race, "rows_of", lambda specs, plan, device: ran.append(plan) or [])
+    arguments = ["race", "--only", "inplace", "--ops", "parity"]
+    for tiles in ("3", "1,3"):
+        assert cli.run([*arguments, "--tiles", tiles]) == Exit.USAGE
+        told = "Expected --tiles among 1, 2, 4, 8, 16, 32, those of fused_mla_rope_inplace, but got"
+        assert f"{told} 3; name others" in capsys.readouterr().err
+    assert not ran
+    assert cli.run([*arguments, "--tiles", "1,8"]) == Exit.NOTHING_COMPARED
+    monkeypatch.setattr(race, "_contracts", lambda *_: (list(resolve("megatron").values()), {}))
+    assert cli.run(["race"]) == Exit.NOTHING_COMPARED  # some lack a default
+    assert [plan.tiles for plan in ran] == [(1, 8), (1, 2, 4, 16)]
+
+
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project with an op of its own, whose modules nothing else is named like."""
