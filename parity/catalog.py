@@ -172,6 +172,13 @@ def configured(folder: Path) -> str | None:
     return ops
 
 
+def is_of_others(ops: str | None, own: str | None) -> bool:
+    """Whether ``ops`` names contracts that Parity brings along and a project whose contracts are
+    ``own`` (None: this catalog) does not call its own: its kept cases are none of theirs."""
+    asked, called = (_NAMED.get(name, name) for name in (ops or own or "parity", own or "parity"))
+    return asked in _NAMED.values() and asked != called
+
+
 def resolve(ops: str | None = None) -> dict[str, OpSpec]:
     """The contracts named by ``ops``, by op name.
 

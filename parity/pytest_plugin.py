@@ -25,7 +25,7 @@ from hypothesis import HealthCheck, currently_in_test_context, settings
 from . import leases
 from .arms import workspace
 from .case import Case
-from .catalog import configured, resolve
+from .catalog import configured, is_of_others, resolve
 from .corpus import kept
 from .generate import plan
 from .interpreter import prepare
@@ -60,6 +60,7 @@ class Session:
     ops: str | None
     seed: int
     profile: Profile
+    of_others: bool = False
     checked: list[str] = field(default_factory=list, repr=False)
     failed: list[str] = field(default_factory=list, repr=False)
     gaps: list[str] = field(default_factory=list, repr=False)
@@ -70,9 +71,10 @@ class Session:
         return resolve(self.ops)
 
     def cases(self, spec: OpSpec) -> list[Case]:
-        """The kept cases of an op, then the planned ones."""
+        """The kept cases of an op, if it is the project's own, then the planned ones."""
+        before = [] if self.of_others else kept(self.project, spec)
         planned = plan(spec, self.profile.planned, self.seed)
-        return list({case.id: case for case in [*kept(self.project, spec), *planned]}.values())
+        return list({case.id: case for case in [*before, *planned]}.values())
 
     def check(self, case: Case) -> None:
         """Run a case; raises CaseFailed if it has findings, if the op lacks what it promises or if
@@ -157,9 +159,10 @@ def pytest_configure(config: pytest.Config) -> None:
     seed = _seed(config)
     run = workerinput.get("parity_run") or time.strftime("%Y%m%d-%H%M%S") + f"-{os.getpid()}"
     try:
-        ops = _option(config, "ops") or configured(config.rootpath)
+        own = str(config.getini("parity_ops")) or configured(config.rootpath)
     except ValueError as error:
         raise pytest.UsageError(str(error)) from error
+    ops = _option(config, "ops") or own
     config.stash[_TIER] = tier
     config.stash[_PROFILE] = profile
     config.stash[_SESSION] = Session(
@@ -169,6 +172,7 @@ def pytest_configure(config: pytest.Config) -> None:
         ops=ops,
         seed=seed,
         profile=PROFILES[profile],
+        of_others=is_of_others(ops, own),
     )
     settings.register_profile(
         f"parity-{profile}",

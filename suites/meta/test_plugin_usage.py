@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from parity.catalog import is_of_others
 from parity.profiles import PROFILES
 from parity.pytest_plugin import _choice, _seed
 from suites.meta.double import FILES
@@ -70,3 +71,35 @@ def test_a_project_that_names_its_ops_wrongly(project: Path) -> None:
     assert code == pytest.ExitCode.USAGE_ERROR
     assert told.strip().startswith("ERROR: Expected [tool.parity] in ")
     assert len(told.strip().splitlines()) == 1
+
+
+def test_kept_cases_are_of_the_projects_own_ops(project: Path) -> None:
+    """Megatron-Core's ops have names of this repository's, and other contracts."""
+    kept = project / "suites" / "corpus" / "fused_mla_rope_concat" / "of_another.json"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("no case")
+    (project / "test_it.py").write_text(
+        "import pytest\n\n@pytest.mark.parity_op('fused_mla_rope_concat')\n"
+        "def test_it(parity_case): ...\n"
+    )
+    code, told = session(project, "--collect-only", "--parity-ops", "megatron")
+    assert code == 0, told
+
+
+@pytest.mark.parametrize(
+    ("ops", "own", "of_others"),
+    [
+        ("megatron", None, True),
+        ("parity.adapters.megatron:OPS", None, True),
+        ("megatron", "own:OPS", True),
+        ("megatron", "megatron", False),
+        ("parity", "own:OPS", True),
+        ("parity", None, False),
+        (None, None, False),
+        (None, "own:OPS", False),
+        ("own:OPS", None, False),
+        ("own:MORE", "own:OPS", False),
+    ],
+)
+def test_whose_contracts_are_meant(ops: str | None, own: str | None, of_others: bool) -> None:
+    assert is_of_others(ops, own) == of_others
