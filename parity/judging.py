@@ -86,8 +86,8 @@ def classify(
     seen_base: Families,
     seen_head: Families,
 ) -> list[Judgement]:
-    """The verdicts on one case: one without failures, else one for each; if the first run was clean
-    all the same, also what its bits and its cost say against head."""
+    """The verdicts on one case: one for each failure and, where the first run of both arms was
+    clean, those on its bits and its cost; equal bits are no verdict beside a failure."""
     if base is None or head is None:
         missing = " and ".join(
             arm for arm, record in (("base", base), ("head", head)) if record is None
@@ -197,7 +197,8 @@ def _capability(
     failures = _by_signature(head).values()
     judgements = [_new_failure(blank, finding, seen_base) for finding in failures]
     if all(finding.further for finding in failures):
-        sentence = f"Head passes where base could not run: {base.reason}"
+        does = "fails in a further run only" if failures else "passes"
+        sentence = f"Head {does} where base could not run: {base.reason}"
         judgements.append(_because(blank, Verdict.NEW_CAPABILITY, base.reason, sentence))
     return judgements
 

@@ -415,7 +415,9 @@ def test_the_clean_first_run_of_a_case_is_compared_whatever_a_further_run_showed
     dear, cheap = (replace(base, cost={"forward launches": n}) for n in (2, 1))
     assert Verdict.REGRESSION in one(cheap, dear)
     unsupported = record("c", status="unsupported")
-    assert Verdict.NEW_CAPABILITY in one(unsupported, base)
+    _, capability = verdicts([unsupported], [base])
+    assert capability.verdict == Verdict.NEW_CAPABILITY
+    assert capability.sentence.startswith("Head fails in a further run only where base could not")
     assert Verdict.NEW_CAPABILITY not in one(unsupported, record("c", WRONG))
     assert one(record("c", WRONG, EXTRA), record("c", WRONG, EXTRA, digest="e")) == [
         Verdict.PRE_EXISTING,
