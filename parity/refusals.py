@@ -23,8 +23,9 @@ from .watching import kept_inside
 
 def refuses(evidence: Evidence) -> tuple[str, list[Finding]]:
     """Make the first illegal call, in an order drawn by the seed, that this case can break."""
-    case = evidence.seen.inputs.case
-    if case.seed % evidence.seen.inputs.spec.refuses_in:
+    spec, case = evidence.seen.inputs.spec, evidence.seen.inputs.case
+    breaks = _breaks(spec)
+    if case.seed % spec.refuses_in:
         return "", []
     inputs = again(evidence)
     arguments: Arguments = {
@@ -32,7 +33,6 @@ def refuses(evidence: Evidence) -> tuple[str, list[Finding]]:
         for item in inputs.spec.inputs
     }
     arguments |= {**inputs.constants, **case.tile}
-    breaks = _breaks(inputs.spec)
     for name in Random(f"refuses/{case.seed}").sample(list(breaks), len(breaks)):
         broken = breaks[name](inputs, arguments)
         if broken is not None:

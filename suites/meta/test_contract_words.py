@@ -72,9 +72,14 @@ def test_a_constant_coefficient_takes_the_number_of_terms(own: Any) -> None:
     assert "failed" in {record.status for record in records(wrong)}
 
 
-def test_an_illegal_call_that_nobody_knows_is_a_fault_of_the_contract(own: Any) -> None:
+@pytest.mark.parametrize("one_in", [1, 10**6])
+def test_an_illegal_call_that_nobody_knows_is_a_fault_of_the_contract(
+    own: Any, one_in: int
+) -> None:
+    """In every case, also where few make such a call."""
+    refuses = {"refuses": ("slim_table",), "refuses_in": one_in}
     with pytest.raises(ValueError, match=r"among narrow_table, .* got 'slim_table'"):
-        records(own("mean", "mean", "mean_reference", "ab", terms=2, refuses=("slim_table",)))
+        records(own("mean", "mean", "mean_reference", "ab", terms=2, **refuses))
 
 
 def contract(**changed: Any) -> OpSpec:
