@@ -47,7 +47,7 @@ def _short_table(inputs: Inputs, arguments: Arguments) -> Arguments | None:
     """One row fewer than sbhd has positions; in thd only the device knows how many there are."""
     if inputs.case.layout == "thd":
         return None
-    rows = inputs.rows["seq"] - 1
+    rows = inputs.axes["seq"] - 1
     return _change_tables(lambda table: table[:rows].contiguous())(inputs, arguments)
 
 
@@ -149,7 +149,7 @@ def _packing_with_sbhd(inputs: Inputs, arguments: Arguments) -> Arguments | None
     names = [item.name for item in inputs.spec.inputs if item.kind == "cu_seqlens"]
     if inputs.case.layout != "sbhd" or not names:
         return None
-    offsets = torch.tensor([0, inputs.rows["seq"]], dtype=torch.int32, device=inputs.device)
+    offsets = torch.tensor([0, inputs.axes["seq"]], dtype=torch.int32, device=inputs.device)
     return arguments | {names[0]: offsets}
 
 

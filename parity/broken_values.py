@@ -97,7 +97,7 @@ def _position(value: int | None) -> Break:
         names = [item.name for item in inputs.spec.inputs if item.kind == "position_ids"]
         if not names or arguments.get(names[0]) is None:
             return None
-        return _with(arguments, names[0], -1, inputs.rows["positions"] if value is None else value)
+        return _with(arguments, names[0], -1, inputs.axes["positions"] if value is None else value)
 
     return broken
 

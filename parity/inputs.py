@@ -27,13 +27,13 @@ GUARD = 64  # least guard elements on each side; a multiple keeps the alignment 
 class Inputs:
     """Everything a case hands to an op: keyword arguments, their buffers, incoming gradients.
 
-    ``images`` holds what every further run of the case starts from too: by name, for incoming
-    gradients with the shape and dtype that were asked for.
+    ``axes`` are those of :func:`dims`.  ``images`` holds what every further run of the case starts
+    from too: by name, for incoming gradients with the shape and dtype that were asked for.
     """
 
     tensors: Mapping[str, Guarded]
     constants: Mapping[str, object]
-    rows: Mapping[str, int]
+    axes: Mapping[str, int]
     device: torch.device
     spec: OpSpec
     case: Case
@@ -138,7 +138,7 @@ def _gradient(inputs: Inputs, name: str, shape: tuple[int, ...], dtype: torch.dt
         values = inputs.given.get(key[0])
         if values is None:
             values = random_values(inputs.spec, inputs.case, key[0], shape)
-        guard = _guard_elements(inputs.case, inputs.rows)
+        guard = _guard_elements(inputs.case, inputs.axes)
         part = Part(name, shape, inputs.case.variants[key[0]], values.to)
         inputs.images[key] = _placed(((name, part),), dtype, guard)
     return inputs.images[key]

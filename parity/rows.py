@@ -37,7 +37,7 @@ def output_begins(inputs: Inputs, name: str, shape: torch.Size, words: str) -> b
         return found[: len(axes)] == axes
 
     sizes, shapes = _elsewhere(inputs)
-    return begins(shape, inputs.rows) and (name not in shapes or begins(shapes[name], sizes))
+    return begins(shape, inputs.axes) and (name not in shapes or begins(shapes[name], sizes))
 
 
 def _elsewhere(inputs: Inputs) -> tuple[Mapping[str, int], Shapes]:
@@ -51,7 +51,7 @@ def _elsewhere(inputs: Inputs) -> tuple[Mapping[str, int], Shapes]:
             _, outputs = run_reference(other, other.values(), {})
         except Exception:  # noqa: BLE001 - planned cases tell what is wrong with a reference
             outputs = {}
-        _KNOWN[key] = other.rows, {name: tensor.shape for name, tensor in outputs.items()}
+        _KNOWN[key] = other.axes, {name: tensor.shape for name, tensor in outputs.items()}
     return _KNOWN[key]
 
 

@@ -35,8 +35,8 @@ COMMON: dict[str, Any] = {
     "arithmetic": "promoted",
     "may_copy": True,  # 0.14.0 makes a strided incoming gradient contiguous, 0.13.1 refused some
 }
-# Docstrings ask for tables of `emb_dim`, those of concat for nothing; rotary_percent below 1 gives
-# narrow ones.  No release has that guard, which is not to hide what else differs.
+# All docstrings but that of concat ask for tables of `emb_dim`; rotary_percent below 1 gives narrow
+# ones.  No release refuses them: asked in every case, none would pass.
 WIDE: dict[str, Any] = {"refuses": ("narrow_table",), "refuses_in": 8}
 # All that `view(-1, heads, dim)` and a last stride of 1 accept; nothing else is promised.
 ROWS = ("contiguous", "offset", "sliced")

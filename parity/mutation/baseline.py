@@ -95,9 +95,10 @@ def _read(kept: Path, key: list[str], lab: Lab) -> Baseline | None:
     try:
         return _kept(given_json(kept), key, lab)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        why = f"is damaged ({error!r})"
         click.echo(
-            f"Passed over {kept}, which {why}: the cases run again and it is replaced.", err=True
+            f"Passed over {kept}, which is damaged ({error!r}): the cases run again and it is "
+            "replaced.",
+            err=True,
         )
         return None
 
