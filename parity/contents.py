@@ -41,7 +41,7 @@ def random_values(spec: OpSpec, case: Case, name: str, shape: tuple[int, ...]) -
     values = values.reshape(shape)
     if variant == "expanded" and values.any():
         values = np.broadcast_to(values.flat[np.flatnonzero(values)[0]], shape).copy()
-    if variant == "expanded_heads":
+    if variant == "expanded_heads" and len(shape) > 1:
         values = np.broadcast_to(values[..., :1, :], shape).copy()
     return torch.from_numpy(values)
 

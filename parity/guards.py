@@ -249,7 +249,7 @@ def _memory(size: tuple[int, ...], variant: str, start: int) -> Memory:
         return size, (0,) * len(size), start
     order = list(range(len(size)))
     if variant == "transposed":
-        order[0], order[1] = 1, 0  # the two outer axes swap places in memory
+        order[:2] = order[1::-1]  # the two outer axes swap places in memory; a single one stays
     step = 2 if variant == "strided_last" else 1
     stride = [0] * len(size)
     for axis in reversed(order):

@@ -19,7 +19,7 @@ from parity.reference.concat import fused_mla_rope_concat
 from parity.relations.layouts import contiguous_is_strided
 from parity.runner import run_case
 from parity.shrink import summary
-from parity.spec import Input, OpSpec, Output
+from parity.spec import STRIDES, Input, OpSpec, Output
 from parity.storage import BETWEEN, Arrangement, arrangement
 from suites.meta import blend
 
@@ -306,3 +306,25 @@ def test_the_honest_twins_pass(spec: OpSpec, name: str) -> None:
 
 
 honest = blend.honest
+
+
+def weighted(x: Tensor, w: Tensor, **modes: Any) -> Tensor:
+    """One number of all of x and of a weight that its rows share."""
+    wide = modes.get("compute_dtype", torch.float64)
+    return (x.to(wide) * w.to(wide)).sum().to(x.dtype)
+
+
+def test_every_memory_layout_of_tensors_with_few_axes() -> None:
+    """A weight has one axis and the gradient none, so that some layouts are one and the same."""
+    spec = OpSpec(
+        name="weighted",
+        candidate=f"{__name__}:weighted",
+        reference=f"{__name__}:weighted",
+        inputs=(Input("x", "rows width", strides=STRIDES), Input("w", "width", strides=STRIDES)),
+        outputs=(Output("y"),),
+        axes={"width": (3, 1)},
+        gradients=STRIDES,
+        dtypes=("float32",),
+        values=("normal",),
+    )
+    assert [found for case in plan(spec, 0, 0) for found in run_case(spec, case).findings] == []
