@@ -20,7 +20,7 @@ TONES = {Exit.OK: "good", Exit.REGRESSION: "bad"}
 
 
 def page(document: Document) -> str:
-    """The whole page.
+    """The whole page; KeyError where the document lacks what a report has.
 
     Jinja escapes what stands in the markup; the findings are JSON that a script puts into text
     nodes.  The policy of the page allows its own script and style only, should either ever fail.
@@ -41,22 +41,25 @@ def page(document: Document) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    return environment.get_template("page.html").render(
-        report=report,
-        tone=TONES.get(report["exit_code"], "doubt"),
-        tier=TIERS.get(report["environment"].get("tier"), "unknown"),
-        items=list(_items(report)),
-        share=_share,
-        shown=_range,
-        revision=revision,
-        state=entry_state,
-        environments=list(_environments(report["arms"])),
-        functions=list(_functions(report["arms"])),
-        style=Markup(style),
-        script=Markup(script),
-        policy=f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; "
-        "base-uri 'none'; form-action 'none'",
-    )
+    try:
+        return environment.get_template("page.html").render(
+            report=report,
+            tone=TONES.get(report["exit_code"], "doubt"),
+            tier=TIERS.get(report["environment"].get("tier"), "unknown"),
+            items=list(_items(report)),
+            share=_share,
+            shown=_range,
+            revision=revision,
+            state=entry_state,
+            environments=list(_environments(report["arms"])),
+            functions=list(_functions(report["arms"])),
+            style=Markup(style),
+            script=Markup(script),
+            policy=f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; "
+            "base-uri 'none'; form-action 'none'",
+        )
+    except jinja2.UndefinedError as error:
+        raise KeyError(str(error)) from error
 
 
 def _asset(name: str) -> str:

@@ -24,8 +24,11 @@ FORMATS: dict[str, Callable[[Document], str]] = {
 
 
 def as_text(run: Run, name: str) -> str:
-    """The report of a concluded run in one of ``FORMATS``; ValueError where it has no result."""
-    return FORMATS[name](document_of(run))
+    """The report of a concluded run in one of ``FORMATS``; ValueError where it has no result, or
+    a file of another shape."""
+    document = document_of(run)
+    with readable(run):
+        return FORMATS[name](document)
 
 
 def to_terminal(run: Run) -> None:

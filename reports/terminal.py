@@ -16,6 +16,7 @@ from rich.text import Text
 
 from ..runs import Run
 from ..verdict import EXIT_CODES, Exit, Verdict, alone
+from .document import readable
 from .mutation import summary, survivors
 from .plain import plain
 
@@ -58,9 +59,10 @@ def revision(arm: dict[str, Any]) -> str:
 def title(run: Run) -> str:
     """Which run this is, when it began and what its head was."""
     described, started = run.document("run"), run.document("environment").get("started")
-    told = [described.get("kind", "run"), *([f"of {started}"] if started else [])]
-    head = described.get("arms", {}).get("head")
-    return f"{run.id} ({' '.join(told)}{f', head {revision(head)}' if head else ''})"
+    with readable(run):
+        told = [described.get("kind", "run"), *([f"of {started}"] if started else [])]
+        head = described.get("arms", {}).get("head")
+        return f"{run.id} ({' '.join(told)}{f', head {revision(head)}' if head else ''})"
 
 
 def show_result(output: Console, result: dict[str, Any], folder: str) -> None:

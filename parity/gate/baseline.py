@@ -1,7 +1,8 @@
 """A baseline: the recorded results of one arm, which stand for running it again.
 
-One file of lines: a header that says what the results depend on, then one for each case.  Every
-line begins with the SHA-256 of its JSON text, so that nothing damaged is believed.
+One file of lines: a header that says what the results depend on, then one for each case, and last,
+in a finished file, how many they are.  Every line begins with the SHA-256 of its JSON text, so that
+nothing damaged is believed.
 ``.parity/cache/base`` keeps such files for bases that ran before; `parity baseline save` writes one
 to take elsewhere.
 """
@@ -20,7 +21,7 @@ from ..record import Record
 from ..spec import OpSpec
 from .fingerprint import contract
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 KEPT = 20  # files of the cache; older ones are of bases that nobody compares with any more
 CERTAIN = ("passed", "failed", "unsupported")  # a lost or slow process may have had other reasons
 
@@ -33,6 +34,7 @@ class Baseline:
     header: dict[str, Any]
     entries: dict[str, dict[str, Any]] = field(default_factory=dict)
     damaged: tuple[int, ...] = ()  # numbers of lines whose records are lost
+    whole: bool = False  # it ends with the number of its records, as a finished file does
 
     def record(self, spec: OpSpec, case: Case) -> Record | None:
         """The record of a case under this very contract, or None."""
@@ -49,8 +51,10 @@ class Baseline:
             file.write(_line(entry))
 
     def move(self, path: Path) -> None:
-        """Give the finished file its name, whole on the disk."""
-        with self.path.open("rb") as file:
+        """Say in a last line how many records there are, and give the file its name, all of it on
+        the disk: cut at the end of a line it would be damaged in none."""
+        with self.path.open("ab", buffering=0) as file:
+            file.write(_line({"records": len(self.entries)}))
             os.fsync(file.fileno())
         self.path.replace(path)
 
@@ -80,9 +84,11 @@ def read(path: Path) -> Baseline:
             "line is none; record it again with `parity baseline save FILE`."
         )
     contents = {number: _content(line) for number, line in enumerate(lines, start=2) if line}
-    entries = {entry["record"]["case_id"]: entry for entry in contents.values() if entry}
-    damaged = tuple(number for number, entry in contents.items() if entry is None)
-    return Baseline(path, header, entries, damaged)
+    found = [content for content in contents.values() if content and "record" in content]
+    entries = {entry["record"]["case_id"]: entry for entry in found}
+    damaged = tuple(number for number, content in contents.items() if content is None)
+    whole = [*contents.values()][-1:] == [{"records": len(entries)}]
+    return Baseline(path, header, entries, damaged, whole)
 
 
 def saved(path: Path) -> Baseline:
@@ -97,6 +103,11 @@ def saved(path: Path) -> Baseline:
         raise ValueError(
             f"Expected {path} as `parity baseline save` wrote it but its line "
             f"{', '.join(map(str, found.damaged))} is damaged; copy it again, or record it again."
+        )
+    if not found.whole:
+        raise ValueError(
+            f"Expected {path} as `parity baseline save` wrote it, with the number of its records "
+            "in its last line, but its end is cut off; copy it again, or record it again."
         )
     return found
 

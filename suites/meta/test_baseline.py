@@ -226,7 +226,8 @@ def test_bad_input(
     (here / "empty.jsonl").write_text("")
     os.mkfifo(here / "pipe")
     plan = {"ops": None, "cases_per_op": 1, "seed": 0}
-    baseline.create(here / "good.jsonl", {"fingerprint": MADE_OF, "plan": plan, "arm": {}})
+    good = here / "good.jsonl"
+    baseline.create(good, {"fingerprint": MADE_OF, "plan": plan, "arm": {}}).move(good)
     assert cli.run(arguments) == Exit.USAGE
     output = capsys.readouterr()
     assert sentence in output.err

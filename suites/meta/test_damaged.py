@@ -60,13 +60,21 @@ def test_a_baseline_with_a_damaged_line_is_refused_by_its_number(
     plan = {"ops": None, "cases_per_op": 1, "seed": 0}
     saved.create(file, {"plan": plan, "arm": {}, "fingerprint": {}})
     entries = [saved._line({"record": {"case_id": name}}) for name in "abc"]
-    whole = file.read_bytes() + b"".join(entries)
-    file.write_bytes(whole)
+    file.write_bytes(file.read_bytes() + b"".join(entries))
+    saved.read(file).move(file)
     assert list(saved.saved(file).entries) == ["a", "b", "c"]
-    for damaged, line in ((whole.replace(b'"b"', b'"d"'), 3), (whole[:-9], 4)):
+    whole = file.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    for damaged, told in (
+        (whole.replace(b'"b"', b'"d"'), "its line 3 is damaged; copy it again"),
+        (whole[:-9], "its line 5 is damaged; copy it again"),
+        (b"".join(lines[:-1]), "but its end is cut off; copy it again, or record"),
+        (lines[0], "but its end is cut off; copy it again, or record"),
+        (b"".join(lines[:2] + lines[3:]), "but its end is cut off"),
+    ):
         file.write_bytes(damaged)
         assert cli.run(["gate", "--baseline", str(file)]) == Exit.USAGE
-        assert f"its line {line} is damaged; copy it again" in capsys.readouterr().err
+        assert told in capsys.readouterr().err
 
 
 def test_a_file_of_the_cache_is_no_baseline(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ import shutil
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
+from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,7 @@ from parity.mutation.outcomes import Outcome
 from parity.reports import junit, markdown, terminal
 from parity.reports.document import Document, document_of
 from parity.reports.render import FORMATS, as_text
+from parity.reports.terminal import title
 from parity.runs import Run
 from parity.verdict import Exit
 from suites.meta.test_cli import unread
@@ -123,6 +126,37 @@ def test_a_known_issue_is_shown_and_is_no_failure() -> None:
     root = ET.fromstring(junit.suites(document))
     kinds = {case.tag for case in root.findall("testsuite[@name='rotate']/testcase/*")}
     assert kinds == {"properties", "skipped"}
+
+
+def test_a_case_that_only_a_further_run_failed_is_no_pass(workspace: Path) -> None:
+    """Its first run is judged as well: that failure comes before what is clean, and after worse."""
+    folder = workspace / ".parity/runs/red"
+    result = json.loads((folder / "result.json").read_text())
+    blank = next(item for item in result["items"] if item["verdict"] == "REGRESSION")
+    further = blank | {
+        "verdict": "PRE_EXISTING",
+        "family": "relation:tiles | y",
+        "sentence": "Old.",
+    }
+    changed = blank | {"verdict": "CHANGED_WITHIN_BOUND", "family": "", "sentence": "Other bits."}
+    dearer = blank | {"family": "cost |  | launches", "sentence": "Dearer."}
+    for told, kind, first in (
+        ([further, changed], "skipped", "Old."),
+        ([changed, further], "skipped", "Old."),
+        ([further, dearer], "failure", "Dearer."),
+        ([changed], "", ""),
+    ):
+        items = [item | {"signature": item["family"], "cases": ["c"]} for item in told]
+        (folder / "result.json").write_text(json.dumps(result | {"items": items}))
+        document = document_of(Run(folder))
+        (case,) = ET.fromstring(junit.suites(document)).findall(".//testcase[@name='c']")
+        assert [(child.tag, child.get("message")) for child in case[1:]] == (
+            [(kind, first)] if kind else []
+        )
+        texts = html.unescape(markdown.comment(document)), shown(folder)
+        for text, item in product(texts, told):
+            assert item["sentence"] in text
+            assert item["verdict"] in text
 
 
 def test_bugs_that_lived_are_in_the_report(workspace: Path) -> None:
@@ -392,3 +426,31 @@ def test_costs_of_both_arms_stand_side_by_side(workspace: Path) -> None:
     assert found["sum over 1 case", "bytes loaded"] == ([64, 64], [64, 64])
     assert found["concat forward", "time over that of a copy"] == (None, [1.25, 1.25])
     assert found["split forward", "microseconds"] == ([10.0, 10.0], [12.5, 12.5])
+
+
+@pytest.mark.parametrize("file", ["run", "result", "environment"])
+def test_a_file_of_another_shape_is_told_in_a_sentence(workspace: Path, file: str) -> None:
+    """Never a traceback: each field of each file as each kind of value, in every format."""
+    run = Run(workspace / ".parity/runs/red")
+    path = run.folder / f"{file}.json"
+    whole = json.loads(path.read_text())
+    told: set[str] = set()
+    for field, value in product(whole, ([], {}, 1, None, [1], {"a": 1})):
+        path.write_text(json.dumps(whole | {field: value}))
+        for render in (*(partial(as_text, run, name) for name in FORMATS), partial(title, run)):
+            try:
+                render()
+            except ValueError as error:
+                told.add(str(error))
+    unreadable = f"Expected files that this version of parity can read in {run.folder} but "
+    assert any(sentence.startswith(unreadable) for sentence in told)
+
+
+def test_a_report_of_a_run_of_another_shape_is_refused(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = workspace / ".parity/runs/red/run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"arms": []}))
+    for arguments in ([], ["--html", "page.html"], [str(path.parent)]):
+        assert cli.run(["report", *arguments]) == Exit.USAGE
+        assert "Expected files that this version of parity can read" in capsys.readouterr().err
