@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,19 @@ class Run:
         yield from self.records()
         for file in sorted(self.folder.glob("probes*.jsonl")):
             yield from read(file)
+
+
+@contextmanager
+def readable(run: Run) -> Iterator[None]:
+    """ValueError, in one sentence, where a file of the run is not what this version writes."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError) as error:
+        told = f"{error} is missing" if isinstance(error, KeyError) else f"got: {error}"
+        raise ValueError(
+            f"Expected files that this version of parity can read in {run.folder} but {told}; "
+            "run `parity gate` again."
+        ) from error
 
 
 def all_runs(workspace: Path) -> Iterator[Run]:

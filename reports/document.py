@@ -9,13 +9,12 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
 from math import prod
 from typing import Any
 
 from ..given import given_json
 from ..record import Record
-from ..runs import Run
+from ..runs import Run, readable
 from ..verdict import EXIT_CODES, Exit, Verdict
 from .cost import cost_of
 from .mutation import summary
@@ -42,18 +41,6 @@ def document_of(run: Run) -> Document:
         )
     with readable(run):
         return _document(run, described, result)
-
-
-@contextmanager
-def readable(run: Run) -> Iterator[None]:
-    """ValueError, in one sentence, where a file of the run is not what this version writes."""
-    try:
-        yield
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(
-            f"Expected files that this version of parity can read in {run.folder} but "
-            f"{error!s} is missing or of another kind; run `parity gate` again."
-        ) from error
 
 
 def _document(run: Run, described: Document, result: Document) -> Document:

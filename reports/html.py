@@ -20,7 +20,7 @@ TONES = {Exit.OK: "good", Exit.REGRESSION: "bad"}
 
 
 def page(document: Document) -> str:
-    """The whole page; KeyError where the document lacks what a report has.
+    """The whole page; AttributeError where the document lacks what a report has.
 
     Jinja escapes what stands in the markup; the findings are JSON that a script puts into text
     nodes.  The policy of the page allows its own script and style only, should either ever fail.
@@ -59,7 +59,7 @@ def page(document: Document) -> str:
             "base-uri 'none'; form-action 'none'",
         )
     except jinja2.UndefinedError as error:
-        raise KeyError(str(error)) from error
+        raise AttributeError(str(error)) from error
 
 
 def _asset(name: str) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from ..runs import Run
+from ..runs import Run, readable
 from . import html, junit, markdown, terminal
-from .document import Document, document_of, readable
+from .document import Document, document_of
 
 
 def _json(document: Document) -> str:

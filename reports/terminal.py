@@ -14,9 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..runs import Run
+from ..runs import Run, readable
 from ..verdict import EXIT_CODES, Exit, Verdict, alone
-from .document import readable
 from .mutation import summary, survivors
 from .plain import plain
 

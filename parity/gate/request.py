@@ -10,7 +10,7 @@ from typing import Any
 
 from ..arms import Arm, import_root, import_roots, revision, revisions, workspace
 from ..git import Refused
-from ..runs import Run, all_runs
+from ..runs import Run, all_runs, readable
 from ..verdict import Exit
 
 
@@ -89,4 +89,5 @@ def _unfinished(run: Run, described: dict[str, Any]) -> Request:
         raise Refused(
             f"Expected a gate that was stopped but run {run.id} came to its end; run `parity gate`."
         )
-    return Request.from_dict(described["request"])
+    with readable(run):
+        return Request.from_dict(described["request"])

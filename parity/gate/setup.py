@@ -14,7 +14,7 @@ from ..git import Refused
 from ..interrupts import result
 from ..isolation import Worker
 from ..provenance import Misplaced
-from ..runs import Run
+from ..runs import Run, readable
 from ..spec import OpSpec
 from ..verdict import Exit
 from .baseline import Baseline, cache, saved
@@ -119,9 +119,10 @@ def _refuse_one_file(arms: dict[str, dict[str, Any]]) -> None:
 
 
 def refuse_changes(run: Run, before: dict[str, Any], arms: dict[str, Any]) -> None:
-    """A run goes on only with what it began with."""
+    """A run goes on only with what it began with; ValueError where it does not say so."""
     for name, arm in arms.items():
-        changed = differences(before[name]["fingerprint"], arm["fingerprint"])
+        with readable(run):
+            changed = differences(before[name]["fingerprint"], arm["fingerprint"])
         if changed or not arm["fingerprint"]["arm"]:
             raise Refused(
                 f"Expected run {run.id} to go on with what it began with but {name} has "

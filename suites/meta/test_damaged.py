@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from parity import cli
 from parity.codegen import measure
 from parity.gate import baseline as saved
+from parity.gate.request import unfinished
+from parity.gate.setup import refuse_changes
 from parity.mutation.baseline import baseline
 from parity.mutation.hunt import Lab
 from parity.mutation.outcomes import Journal, Outcome
+from parity.record import Record
+from parity.runs import Run
 from parity.verdict import Exit
 
 DAMAGED = [b"", b"{", b"[]\n", b"{}\n", b"1\n", bytes(range(256)) + b"\n"]
@@ -90,3 +95,35 @@ def test_a_damaged_entry_is_compiled_again(tmp_path: Path, damaged: bytes) -> No
     assert measure._read(entry) is None
     entry.write_text(json.dumps({"schema_version": measure.SCHEMA_VERSION, "registers": 1}))
     assert measure._read(entry) == {"registers": 1}
+
+
+@pytest.mark.parametrize("asked", [[], 1, {"nope": 1}, {"base_root": 3}])
+def test_a_gate_of_another_shape_does_not_go_on(tmp_path: Path, asked: object) -> None:
+    run = Run.create(tmp_path / ".parity")
+    run.write("run", {"kind": "gate", "cases": 1, "request": asked, "arms": {}})
+    with pytest.raises(ValueError, match=f"can read in {run.folder} but got: .*; run `parity gate"):
+        unfinished(tmp_path)
+
+
+@pytest.mark.parametrize("before", [[], {}, {"head": []}, {"head": {"fingerprint": 1}}])
+def test_arms_of_another_shape_are_no_arms_to_go_on_with(tmp_path: Path, before: Any) -> None:
+    run = Run.create(tmp_path)
+    with pytest.raises(ValueError, match=f"Expected files that .* read in {run.folder} but "):
+        refuse_changes(run, before, {"head": {"fingerprint": {"arm": "x"}}})
+
+
+def test_records_of_a_run_that_goes_on(tmp_path: Path) -> None:
+    """A last line that was cut off runs again; damage before it is named, with what to do."""
+    run = Run.create(tmp_path)
+    for case in "ab":
+        run.add(Record(case, "op", "head", "passed", checks=("values",)))
+    path = run.folder / "records-head.jsonl"
+    first, second = path.read_bytes().splitlines(keepends=True)
+    for rest in (second[:-9], second[:-1], b"\0" * 99, b"\xff"):
+        path.write_bytes(first + rest)
+        assert [record.case_id for record in run.recorded("records", "head")] == ["a"]
+        assert path.read_bytes() == first
+    for damaged in (first[:-9] + b"\n", b"[]\n", b"\n", b"{}\n"):
+        path.write_bytes(damaged + second)
+        with pytest.raises(ValueError, match=f"line 1 of {path} but .* delete the line, or"):
+            run.recorded("records", "head")
