@@ -185,8 +185,8 @@ def _pack(row: Mapping[str, Any], budget: int, random: Random) -> dict[str, Any]
     if not any(lengths):
         lengths[random.randrange(count)] = unit
     gaps = [unit * random.randrange(3) if row["gaps"] else 0 for _ in lengths]
-    if row["gaps"] and not any(gaps):
-        gaps[0] = unit
+    if row["gaps"] and not _moves_rows(lengths, gaps):
+        lengths, gaps = [*lengths, unit], [unit, *gaps]
     return {
         "lengths": tuple(lengths),
         "gaps": tuple(gaps),
@@ -194,6 +194,12 @@ def _pack(row: Mapping[str, Any], budget: int, random: Random) -> dict[str, Any]
         "cp_size": cp_size,
         "cp_rank": random.randrange(cp_size),
     }
+
+
+def _moves_rows(lengths: list[int], gaps: list[int]) -> bool:
+    """Whether a gap lies before a row of a sequence; behind all of them it is but a tail."""
+    last = max(place for place, length in enumerate(lengths) if length)
+    return any(gaps[:last])
 
 
 def _length(longest: int, random: Random) -> int:

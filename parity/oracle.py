@@ -173,7 +173,7 @@ def run_reference(
 ) -> tuple[Tensors, Tensors]:
     """(leaves, outputs) of one run of the reference on ``tensors``, with its keywords ``modes``."""
     reference = resolve_function(inputs.spec.reference)
-    leaves = {name: tensors[name].clone().requires_grad_() for name in data_names(inputs)}
+    leaves = {name: _copy(tensors[name]).requires_grad_() for name in data_names(inputs)}
     absent = {item.name: None for item in inputs.spec.inputs if item.name not in tensors}
     given = {**tensors, **leaves}
     versions = {name: tensor._version for name, tensor in given.items()}
@@ -181,6 +181,13 @@ def run_reference(
     if written := [name for name, tensor in given.items() if tensor._version != versions[name]]:
         raise ValueError(f"Expected the arguments to stay as they are but it wrote {written[0]}")
     return leaves, by_output(inputs, result)
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    """The same numbers in new memory, expanded along the same axes: strides of results, by which
+    the candidate is judged, may follow from it."""
+    once = tuple(slice(None) if step else slice(1) for step in tensor.stride())
+    return tensor[once].clone().expand_as(tensor)
 
 
 def _backward(leaves: Tensors, outputs: Tensors, gradients: Tensors) -> Tensors:
@@ -193,11 +200,13 @@ def _backward(leaves: Tensors, outputs: Tensors, gradients: Tensors) -> Tensors:
 
 
 def differentiate(outputs: Tensors, leaves: Tensors, sent: Tensors, **options: Any) -> Tensors:
-    """The gradients of the leaves that have one, by name; ``sent`` goes into the outputs."""
+    """The gradients of the leaves that have one, by name; ``sent`` goes into those outputs that
+    have a graph, and where none has one autograd raises."""
+    attached = {name: tensor for name, tensor in outputs.items() if tensor.requires_grad} or outputs
     found = torch.autograd.grad(
-        list(outputs.values()),
+        list(attached.values()),
         list(leaves.values()),
-        [sent[name] for name in outputs],
+        [sent[name] for name in attached],
         allow_unused=True,
         **options,
     )

@@ -112,7 +112,8 @@ def inserted_empty_sequences(spec: OpSpec, case: Case) -> list[Derived]:
     for length, gap in zip(case.lengths, case.gaps, strict=True):
         lengths += [length, 0]
         gaps += [gap, 0]
-    return [Derived(spec, dense(spec, case, lengths=tuple(lengths), gaps=tuple(gaps)))]
+    more = dense(spec, case, lengths=tuple(lengths), gaps=tuple(gaps))
+    return [Derived(spec, more, across="rows")]  # an output with a row for each sequence gets more
 
 
 def poisoned_neighbour(spec: OpSpec, case: Case) -> list[Derived]:
