@@ -133,7 +133,7 @@ def test_a_table_that_a_further_run_wrote_is_found(monkeypatch: pytest.MonkeyPat
     )
     monkeypatch.setitem(globals(), "CALLS", count())
     found = {(finding.check, finding.tensor) for finding in run_case(ROTATION, case).findings}
-    assert found == {("inputs_unchanged", "cos")}
+    assert ("inputs_unchanged", "cos") in found  # a rule of the case's own may find it, too
     honest = replace(ROTATION, candidate=ROTATION.reference)
     assert run_case(honest, case).findings == ()
     monkeypatch.setitem(globals(), "CALLS", count())

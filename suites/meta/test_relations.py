@@ -209,8 +209,8 @@ def _case(name: str) -> Case:
             tile={"tile": None},
             seed=seed,
         )
-        ends_in_rows = case.layout != "thd" or (len(case.lengths) > 2 and case.lengths[-1] > 1)
-        if ends_in_rows and derive(name, SPEC, case):
+        rows = case.axes.get("seq", case.lengths[-1] if len(case.lengths) > 2 else 0)
+        if rows > 1 and case.axes["heads"] > 1 and derive(name, SPEC, case):
             return case
     raise LookupError(name)
 

@@ -138,7 +138,8 @@ def takes_one_tensor_for_one_sequence(**arguments: Any) -> Tensor:
 def kv_split(storage: str, **variants: str) -> Inputs:
     spec = resolve("parity")["fused_mla_rope_kv_split"]
     case = next(c for c in plan(spec, 0, 0) if c.layout == "thd" and c.axes["heads"] > 1)
-    case = replace(case, seed=0, variants={**case.variants, "storage": storage, **variants})
+    variants = {**case.variants, "storage": storage, **variants}
+    case = replace(case, seed=0, gaps=(0,) * len(case.lengths), variants=variants)
     assert is_legal(spec, case) == ""
     return build_inputs(spec, case, HOST)
 
@@ -269,7 +270,11 @@ def _some(spec: OpSpec) -> list[Case]:
     cases = plan(spec, 0, 0)
     if spec.name == "blend":
         return cases
-    packed = [c for c in cases if len(c.lengths) > 1 and not any(c.gaps)]
+    packed = [
+        replace(c, gaps=(0,) * len(c.lengths), variants={**c.variants, "position_ids": "absent"})
+        for c in cases
+        if sum(length > 0 for length in c.lengths) > 1
+    ]
     kinds = {s: [c for c in packed if c.variants["storage"] == s] for s in ("apart", "shared")}
     return [case for pair in zip(*kinds.values(), strict=False) for case in pair]
 
