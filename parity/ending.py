@@ -17,7 +17,7 @@ from .git import Refused
 from .verdict import Exit
 
 CLOSED_PIPE = 128 + signal.SIGPIPE  # what a shell says of a program that such a pipe has ended
-FULL = (errno.ENOSPC, errno.EDQUOT)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def ended(command: Callable[[], int | None]) -> int:

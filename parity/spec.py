@@ -23,7 +23,11 @@ REGIMES = (
 )  # fmt: skip
 OUTSIDE = ("unspecified", "nan")
 ARITHMETIC = ("fp32_once", "promoted")
-
+_MAPPINGS = ("axes", "arguments", "flags", "thd_flags", "tiles")
+_CHOICES = (
+    "layouts", "dtypes", "table_dtypes", "halves", "values", "cp_sizes", "gradients",
+)  # fmt: skip
+_SEQUENCES = (*_CHOICES, "sums", "rounded_sums", "refuses")
 
 _STORAGE_OF = {
     "data": "data", "cos": "tables", "sin": "tables", "cu_seqlens": "offsets",
@@ -138,6 +142,7 @@ class OpSpec:
     twin: str | None = None
 
     def __post_init__(self) -> None:
+        self._check_types()
         self._check_names()
         _one_of(f"arithmetic of op {self.name!r}", self.arithmetic, ARITHMETIC)
         _one_of(f"pad_rows of op {self.name!r}", self.pad_rows, PAD_ROWS)
@@ -165,21 +170,35 @@ class OpSpec:
         for variant in self.gradients:
             _one_of(f"gradients of op {self.name!r}", variant, STRIDES)
 
-        if self.refuses_in < 1:
-            raise ValueError(
-                f"Expected refuses_in of op {self.name!r} as a number of cases from 1 but got "
-                f"{self.refuses_in}."
-            )
+        _from_one(f"refuses_in of op {self.name!r} as a number of cases", self.refuses_in)
+        if self.terms is not None:
+            _from_one(f"terms of op {self.name!r} as a number", self.terms)
+        for size in self.cp_sizes:
+            _from_one(f"each of cp_sizes of op {self.name!r} as a number", size)
 
     def __hash__(self) -> int:
         """Equal contracts have one name; most of the fields are mappings, which have no hash."""
         return hash(self.name)
 
+    def _check_types(self) -> None:
+        """A word alone is a sequence of letters too, and must not be taken for several values."""
+        if not isinstance(self.name, str) or not self.name:
+            raise ValueError(f"Expected the name of an op as a word but got {self.name!r}.")
+        kinds: dict[type, tuple[str, ...]] = {Mapping: _MAPPINGS, Sequence: _SEQUENCES}
+        for kind, names in kinds.items():
+            for name in names:
+                value = getattr(self, name)
+                if not isinstance(value, kind) or isinstance(value, str):
+                    raise ValueError(
+                        f"Expected {name} of op {self.name!r} as a {kind.__name__.lower()} but got "
+                        f"{value!r}."
+                    )
+
     def _check_names(self) -> None:
         """Functions are named by module and name, inputs and outputs are tuples of them."""
         for name in ("candidate", "reference", "twin", "validating"):
             path = getattr(self, name)
-            if path is not None and not re.fullmatch(r"[\w.]+:\w+", path):
+            if path is not None and not re.fullmatch(r"[\w.]+:\w+", str(path)):
                 raise ValueError(
                     f'Expected {name} of op {self.name!r} as "package.module:function" but got '
                     f"{path!r}."
@@ -197,12 +216,18 @@ class OpSpec:
         if not self.outputs:
             raise ValueError(f"Expected at least one output of op {self.name!r} but got none.")
         values = {**self.axes, **self.flags, **self.thd_flags, **self.tiles}
-        values |= {"dtypes": self.dtypes, "values": self.values, "gradients": self.gradients}
+        values |= {name: getattr(self, name) for name in _CHOICES}
         for name, choices in values.items():
             if not isinstance(choices, Sequence) or not len(choices):
                 raise ValueError(
                     f"Expected a sequence of at least one value for {name!r} of op {self.name!r} "
                     f"but got {choices!r}."
+                )
+        for name, sizes in self.axes.items():
+            if not all(isinstance(size, int) and size >= 0 for size in sizes):
+                raise ValueError(
+                    f"Expected sizes from 0 for axis {name!r} of op {self.name!r} but got "
+                    f"{sizes!r}."
                 )
         known = (*self.axes, "rows", "tokens", "seq", "batch", "positions")
         for item in self.inputs:
@@ -223,6 +248,11 @@ class OpSpec:
     def flags_of(self, layout: str) -> dict[str, tuple[object, ...]]:
         """The flags a call in this layout may pass, with their values, default first."""
         return {**self.flags, **(self.thd_flags if layout == "thd" else {})}
+
+
+def _from_one(what: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"Expected {what} from 1 but got {value!r}.")
 
 
 def _one_of(what: str, value: str, allowed: Sequence[str]) -> None:

@@ -103,3 +103,37 @@ def test_a_contract_with_a_slip_is_refused_where_it_is_made(
     with pytest.raises(ValueError, match=told.replace("(", r"\(")):
         contract(**changed)
     assert contract().name == "op"
+
+
+@pytest.mark.parametrize(
+    "slip",
+    [
+        {"name": ""},
+        {"axes": None},
+        {"axes": {"width": ("3",)}},
+        {"axes": {"width": (-1,)}},
+        {"arguments": 3},
+        {"layouts": ()},
+        {"layouts": "thd"},
+        {"cp_sizes": 2},
+        {"cp_sizes": (0,)},
+        {"refuses": "data_of_integers"},
+        {"refuses_in": "3"},
+        {"refuses_in": True},
+        {"terms": 0},
+        {"candidate": 3},
+        {"sums": "y"},
+    ],
+)
+def test_a_field_of_another_type_is_named(slip: dict[str, Any]) -> None:
+    right: dict[str, Any] = {
+        "name": "copy",
+        "candidate": "small:copy",
+        "reference": "small:copy",
+        "inputs": (Input("x", "tokens width"),),
+        "outputs": (Output("y"),),
+        "axes": {"width": (1, 2)},
+    }
+    OpSpec(**right)
+    with pytest.raises(ValueError, match=r"^Expected .* but got .*\.$"):
+        OpSpec(**(right | slip))
