@@ -44,7 +44,7 @@ def _elsewhere(inputs: Inputs) -> tuple[Mapping[str, int], Shapes]:
     """The sizes of another case and the shapes of its outputs, the same for all that share flags;
     no shapes where the reference refuses it."""
     spec, case = inputs.spec, inputs.case
-    key = (spec.name, spec.reference, case.layout, str(sorted(case.flags.items())))
+    key = (spec, case.layout, str(sorted(case.flags.items())))
     if key not in _KNOWN:
         other = build_inputs(spec, _other(spec, case), HOST)
         try:
@@ -55,7 +55,7 @@ def _elsewhere(inputs: Inputs) -> tuple[Mapping[str, int], Shapes]:
     return _KNOWN[key]
 
 
-_KNOWN: dict[tuple[str, ...], tuple[Mapping[str, int], Shapes]] = {}
+_KNOWN: dict[tuple[OpSpec, str, str], tuple[Mapping[str, int], Shapes]] = {}
 
 
 def _other(spec: OpSpec, case: Case) -> Case:
