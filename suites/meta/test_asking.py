@@ -53,9 +53,9 @@ def gate(tmp_path: Path) -> Callable[..., Comparison]:
 
 
 def asked(comparison: Comparison) -> tuple[int, Verdict]:
-    """How many further cases were asked for, and what the case is in the end."""
+    """How many further cases were asked for, and what the failure of the case is in the end."""
     comparison.ask_siblings()
-    (judgement,) = comparison.judgements()
+    judgement, *_ = comparison.judgements()
     return len(comparison.probes), judgement.verdict
 
 

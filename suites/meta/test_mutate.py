@@ -506,7 +506,7 @@ def test_a_folder_without_the_code_of_the_ops_is_wrong_usage(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert cli.run(["mutate"]) == 4
-    assert "name its folder with --root" in capsys.readouterr().err
+    assert "name yours with --ops" in capsys.readouterr().err
 
 
 def test_code_without_places_is_nothing_to_compare(
